@@ -155,18 +155,22 @@ def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
 
 
 def _kernel_dump(name: str, words: Sequence[str]) -> Optional[str]:
-    """Return the kernel's dump in a command line, or None. It counts only where kernels have a command of that name."""
+    """Return the kernel's dump in a command line, or None. It counts only where kernels have a command of that name.
+
+    Raises UserError if the words are those of a kernel's command and its file cannot be opened or is no dump.
+    """
     command = find_command(name, KERNEL)
     if KERNEL not in command.requires:
         return None
     try:
         args = _arguments(command, words)
+    except UserError:
+        return None
+    dump: str = args.core
+    try:
         _target(args)
     except KernelDumpError:
-        dump: str = args.core
         return dump
-    except UserError:
-        pass
     return None
 
 

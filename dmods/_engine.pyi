@@ -1870,8 +1870,10 @@ class Slabs:
         an impossible description.
         """
 
-    def caches(self) -> list[tuple[int, int, int, int, int]]:
-        """Return (slabs, pages, objects, in use by the pages' own counts, of these free on CPUs and in sheaves)."""
+    def caches(self) -> list[tuple[int, int, int, int, int, int]]:
+        """Return (slabs, pages, objects, in use by the pages' own counts, of these free on CPUs and in sheaves, lists
+        of those that lead into pages that the dump lacks).
+        """
 
     def odd(self) -> dict[str, int]:
         """Return counts of what is wrong, and of objects and large blocks."""
@@ -1885,9 +1887,10 @@ class Slabs:
     def broken(self) -> list[tuple[int, Optional[int], int, int]]:
         """Return the damaged lists of CPUs and sheaves: (cache, cpu or None for sheaves, after this object, value)."""
 
-    def damage(self) -> tuple[list[tuple[str, int, int, Optional[int], int]], int, int]:
-        """Return (rows of freelists that are damaged, how many, pages of slabs that the dump lacks). A row is (what,
-        address of the slab, cache, object that holds the bad link, value).
+    def damage(self) -> tuple[list[tuple[str, int, int, Optional[int], int]], int, int, int]:
+        """Return (rows of freelists that are damaged, how many, pages that the dump lacks of slabs with free objects,
+        slabs whose freelist leads into such a page). A row is (what, address of the slab, cache, object that holds the
+        bad link, value).
         """
 
     def overwritten(self, progress: Progress = None) -> tuple[list[tuple[str, int, int, int, int, int, bytes]], int]:
@@ -1906,8 +1909,11 @@ class Slabs:
     def listed(self, cache: int, free: bool, start: int, most: int) -> tuple[list[int], Optional[int]]:
         """Return objects of a cache, at least ``most``, and where to go on."""
 
-    def find_leaks(self, registers: list[int], progress: Progress = None) -> None:
-        """Find the objects that nothing holds. The states have the result."""
+    def find_leaks(self, registers: list[int], unsure: bool = False, progress: Progress = None) -> None:
+        """Find the objects that nothing holds. The states have the result.
+
+        ``unsure``: the dump lacks too much to call any object leaked.
+        """
 
     def leak_totals(self) -> dict[str, int]:
         """Return the totals of the search. This and what follows raise ValueError before ``find_leaks``."""
@@ -1988,7 +1994,7 @@ class SlabsRetained:
     other one leads through it.
     """
 
-    def __init__(self, slabs: Slabs, registers: list[int], progress: Progress = None) -> None:
+    def __init__(self, slabs: Slabs, registers: list[int], unsure: bool = False, progress: Progress = None) -> None:
         """Search for all pointers, as ``Slabs.find_leaks`` does, and make the tree. The states of ``slabs`` stay."""
 
     read: int  # bytes read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -40,6 +41,8 @@ def drgn_prog_set(prog: Program) -> None:
     _complete_names([one.name for one in made], prog)
 
 
+# A word of an expression, whose quotes are not the shell's: prog["init_task"]
+_QUOTED_INDEX = re.compile(r"""[^\W\d][^"']*\[\s*["']""")
 # Stands for a pipe between commands while drgn splits the line.
 _PIPE = "\x01"
 
@@ -67,9 +70,11 @@ class PromptCommand:
         return True
 
     def parse(self, source: str, /) -> ParsedCommand[Sequence[str]]:
-        from drgn.commands import parse_shell_command
+        from drgn.commands import ParsedCommand, parse_shell_command
 
-        return parse_shell_command(source)
+        plain, raw = parse_shell_command(source), parse_shell_command(source, unquote=False)
+        words = [word if _QUOTED_INDEX.match(word) else bare for bare, word in zip(plain.args, raw.args)]
+        return ParsedCommand(words, plain.redirections, plain.pipeline)
 
     def run(self, prog: Program, name: str, args: Sequence[str], /, *, globals: dict[str, Any], **_more: Any) -> None:
         from drgnext import launch

@@ -40,7 +40,9 @@ def subject(prog: Program, command: Command, args: argparse.Namespace, variables
     """
     _check_side(prog, command)
     if is_kernel(prog):
-        return kernel(prog, BARE_KERNEL in command.requires, args)
+        found = kernel(prog, BARE_KERNEL in command.requires, args)
+        found.variables = variables
+        return found
     core = _core(prog)
     _check_symbols()
     check_files(args)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
 from dmods.target import Symbol
+from drgnext.expressions import value_of, value_of_variable
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -29,13 +30,17 @@ class CoreTarget(CoreFile):
 
     def evaluate(self, text: str) -> int:
         """Return the address that `text` means. It may be a drgn expression: `%whatis prog["head"].next`."""
+        mask = (1 << self.arch.word * 8) - 1
+        value = value_of_variable(text, self._prog, self.variables)
+        if value is not None:
+            return value & mask
         try:
             return super().evaluate(text)
         except UsageError as error:
-            value = _value(text, {"prog": self._prog, **self.variables})
+            value = value_of(text, self._prog, self.variables)
             if value is None:
                 raise error from None
-            return value & ((1 << self.arch.word * 8) - 1)
+            return value & mask
 
     def _drgn_symbol(self, what: Union[int, str]) -> Optional[Symbol]:
         """Return drgn's symbol, or None. drgn may have debugging information from elsewhere (debuginfod)."""
@@ -45,18 +50,3 @@ class CoreTarget(CoreFile):
             return None
         module = next((m.name for m in self.modules() if any(found.address in piece for piece in m.ranges)), "")
         return Symbol(found.name, found.address, found.size, module)
-
-
-def _value(text: str, variables: Mapping[str, Any]) -> Optional[int]:
-    """Return the address that a Python expression of the user's means, or None."""
-    import drgn
-
-    try:
-        value = eval(text, dict(variables))  # the user types Python at drgn's prompt anyway
-        if isinstance(value, drgn.Object):
-            kind = value.type_.kind
-            aggregate = kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION, drgn.TypeKind.CLASS, drgn.TypeKind.ARRAY)
-            value = value.address_ if aggregate or kind == drgn.TypeKind.FUNCTION else value.value_()
-        return value if isinstance(value, int) else None
-    except Exception:  # noqa: BLE001 (the user's expression may raise anything)
-        return None

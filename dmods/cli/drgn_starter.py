@@ -6,11 +6,13 @@ import os
 import struct
 import sys
 from collections.abc import Sequence
-from typing import Optional
+from typing import BinaryIO, Optional
 
 from dmods.base.raw_names import printable, shell_line
 from dmods.cli.frontend import MAX_SIZE, become, limit_size, say
 from dmods.command import Argument, command_names
+from dmods.corefile import flattened, kdumps
+from dmods.corefile.flattened import plain_reader_of, reader_of
 from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import find_vmcoreinfo, lacks_vmcoreinfo
 from dmods.corefile.packed import KDUMP, form_of_bytes, head_of, is_dump
@@ -25,13 +27,10 @@ MDB = "mdb"  # what the launcher runs beside the commands: a line of mdb's langu
 # drgn's options that take a value in the next word (drgn 0.1.0: drgn/cli.py).
 _VALUED = """-c --core -p --pid --qemu -s --symbols --extra-symbols --try-symbols-by --no-symbols-by --debug-directory
 --debug-link-directory --kernel-directory --architecture --vmcoreinfo --log-level -e""".split()  # noqa: SIM905
-_FLATTENED = b"makedumpfile\0\0\0\0"  # struct makedumpfile_header
-_FLATTENED_HEADER = 4096
+_ARCHITECTURE = "--architecture"
+_MACHINES = ("x86_64", "aarch64")  # by drgn's names, which are those of uname
 _HEAD = 64  # bytes that say what a file is
-_MOST_RECORDS = 1 << 24
-_RECORD = struct.Struct(">qq")  # struct makedumpfile_data_header
 _LEAST_KDUMP = 8192  # its header and the one behind it, a page each
-_NEWEST_KDUMP = 6  # header_version (makedumpfile 1.5.9, diskdump_mod.h)
 _SYMBOL_FILES = "vmlinux or a module, with debug information; or System.map, or a copy of root's /proc/kallsyms"
 SYMBOLS = Argument("--symbols", metavar="FILE", action="append", help=_SYMBOL_FILES)
 BTF = Argument("--btf", metavar="FILE", help="types without vmlinux: a copy of /sys/kernel/btf/vmlinux")
@@ -61,9 +60,9 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
     typed = {IN_SHELL: shell_line(["dmods", NAME, dump, *options, *_types(words)])}
     dump = _plain(dump)
-    _check_flattened(dump)
-    _check_headers(dump)
-    return become(found, ["-q", *options, *lost_vmcoreinfo(dump), "-c", dump, str(FOR_DRGN), name, *words], typed)
+    _check_dump(dump)
+    known = [*lost_vmcoreinfo(dump), *lost_architecture(dump, options)]
+    return become(found, ["-q", *options, *known, "-c", dump, str(FOR_DRGN), name, *words], typed)
 
 
 def _types(words: Sequence[str]) -> list[str]:
@@ -125,67 +124,80 @@ def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, rest
 
 
-def _check_flattened(path: str) -> None:
-    """Raise UserError if the flattened dump (makedumpfile -F) ends too early.
+def lost_architecture(dump: str, options: Sequence[str]) -> list[str]:
+    """Return drgn's option for the machine of a compressed dump that does not name its kernel, else nothing.
 
-    Its records are (offset, size) in big-endian, each followed by so many bytes. The last is (-1, -1). drgn's library
-    answers with a traceback there.
+    So are those of QEMU (dump-guest-memory, virsh dump --memory-only). drgn answers with a traceback to them. What the
+    user gave stands.
     """
+    if any(option.partition("=")[0] == _ARCHITECTURE for option in options):
+        return []
+    try:
+        with open(dump, "rb") as file:
+            read, _size = plain_reader_of(file)
+            header = kdumps.read_header(read)
+            machine = kdumps.machine_of(read, header) if header is not None and not header.named else None
+    except OSError:
+        return []  # drgn says why it cannot be read
+    return [_ARCHITECTURE, machine] if machine in _MACHINES else []
+
+
+def _check_dump(path: str) -> None:
+    """Raise UserError for a dump that drgn answers with a traceback to, or that dmods cannot read."""
     try:
         with open(path, "rb") as file:
-            if file.read(len(_FLATTENED)) != _FLATTENED:
-                return
-            end, at = file.seek(0, os.SEEK_END), _FLATTENED_HEADER
-            for _count in range(_MOST_RECORDS):
-                if at + _RECORD.size > end:
-                    break
-                file.seek(at)
-                offset, size = _RECORD.unpack(file.read(_RECORD.size))
-                if (offset, size) == (-1, -1):
-                    return
-                if size <= 0:
-                    break
-                at += _RECORD.size + size
-            else:
-                return  # drgn can have a dump of so many records
-    except OSError:
+            if file.read(len(flattened.MAGIC)) == flattened.MAGIC:
+                _check_flattened(file, path)
+            _check_headers(file, path)
+            _check_machine(file, path)
+    except (OSError, OverflowError):
         return  # drgn says why it cannot be read
-    raise UserError(
-        f"{path} is a flattened dump that is cut: its last record is missing", "copy or take it again, whole"
-    )
 
 
-def _check_headers(path: str) -> None:
+def _check_flattened(file: BinaryIO, path: str) -> None:
+    """Raise UserError if the flattened dump (makedumpfile -F) ends too early: its last record is missing."""
+    if not flattened.index_of(file).whole:
+        raise UserError(
+            f"{path} is a flattened dump that is cut: its last record is missing", "copy or take it again, whole"
+        )
+
+
+def _check_headers(file: BinaryIO, path: str) -> None:
     """Raise UserError if the dump ends before its notes, or if its header cannot be one of a compressed dump.
 
     drgn answers with a traceback to the first, and names neither the file nor what to do for the second.
     """
+    end = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    first = file.read(12)
     try:
-        with open(path, "rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            first = file.read(12)
-            if first[:8] == KDUMP[0]:
-                (version,) = struct.unpack("<i", first[8:].ljust(4, b"\xff"))
-                ended, wrong = end < _LEAST_KDUMP, not 0 < version <= _NEWEST_KDUMP
-            else:
-
-                def read(offset: int, size: int) -> bytes:
-                    file.seek(offset)
-                    return file.read(size)
-
-                segments = elf.parse(read, path).segments
-                ended = any(each.type == elf.PT_NOTE and each.offset + each.filesz > end for each in segments)
-                wrong = False
+        if first[:8] == KDUMP[0]:
+            (version,) = struct.unpack("<i", first[8:].ljust(4, b"\xff"))
+            ended, wrong = end < _LEAST_KDUMP, not 0 < version <= kdumps.NEWEST_VERSION
+        else:
+            segments = elf.parse(reader_of(file)[0], path).segments
+            ended = any(each.type == elf.PT_NOTE and each.offset + each.filesz > end for each in segments)
+            wrong = False
     except TruncatedError:
         ended, wrong = True, False
-    except (OSError, OverflowError, CorruptError):
+    except CorruptError:
         return  # drgn says why it cannot be read
     if ended:
         raise UserError(f"{path} is a kernel dump that is cut inside its headers", "copy or take it again, whole")
     if wrong:
         raise UserError(
             f"{path} begins like a compressed kernel dump, but its header is damaged", "copy or take it again, whole"
+        )
+
+
+def _check_machine(file: BinaryIO, path: str) -> None:
+    """Raise UserError for the dump of a 32-bit machine."""
+    read, _size = plain_reader_of(file)
+    machine = kdumps.small_machine(read)
+    if machine is not None:
+        raise UserError(
+            f"{path} is the dump of a 32-bit kernel ({machine}), which dmods does not know",
+            kdumps.KNOWN_MACHINES,
         )
 
 
@@ -222,10 +234,12 @@ def _with_plain_dump(words: Sequence[str]) -> list[str]:
 
 
 def _found_vmcoreinfo(options: Sequence[str]) -> list[str]:
-    """Return drgn's option for VMCOREINFO if the options name a dump that lacks it, and do not give it."""
+    """Return drgn's options for what the dump that the options name does not say, where they do not give it."""
     dump = next((value for option, value in zip(options, options[1:]) if option in ("-c", "--core")), None)
+    if dump is None:
+        return []
     given = any(option.partition("=")[0] == "--vmcoreinfo" for option in options)
-    return [] if dump is None or given else lost_vmcoreinfo(dump)
+    return [*([] if given else lost_vmcoreinfo(dump)), *lost_architecture(dump, options)]
 
 
 def _first_argument(words: Sequence[str]) -> Optional[int]:

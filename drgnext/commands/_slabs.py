@@ -10,15 +10,18 @@ from dmods.base.progress import Progress
 from dmods.commands._records import HEAD, stack_table, stack_values
 from dmods.errors import UsageError, UserError
 from dmods.report import Table, Value
+from drgnext.expressions import value_of, value_of_variable
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.frame_ranges import count_pages
 from drgnext.kernel.pages.memmap import page_array
 from drgnext.kernel.slabs.caches import SlabCacheInfo
 from drgnext.kernel.slabs.callers import KernelCallers
 from drgnext.kernel.slabs.objects import Object, SlabObjects, slab_objects
+from drgnext.kernel.slabs.percpu_symbols import PerCpuSymbols
 from drgnext.kernel.slabs.tracks import SlabRecord, Tracks
 
 LARGE = "kmalloc-large"  # the cache of a block of kmalloc that has its own pages
+_WORD = (1 << 64) - 1
 
 
 def objects_of(kernel: Kernel) -> SlabObjects:
@@ -40,16 +43,29 @@ def cache_name(cache: Optional[SlabCacheInfo]) -> str:
 
 
 def address_asked(kernel: Kernel, text: str) -> int:
-    """Return the address that a user wrote: a number, a symbol, or symbol+offset. Raises UsageError."""
+    """Return the address that a user wrote: a number, a symbol, symbol+offset, or an expression of drgn's prompt.
+
+    Raises UsageError, also for a per-CPU variable, which has many addresses.
+    """
+    value = value_of_variable(text, kernel.prog, kernel.variables)
+    if value is not None:
+        return value & _WORD
     base, plus, more = text.partition("+")
     try:
         return int(text, 16)
     except ValueError:
         pass
+    if PerCpuSymbols(kernel.prog).variable(text) is not None:
+        raise UsageError(f"{text} is a per-CPU variable, and each CPU has its own", f"`whatis {text}` lists them")
     try:
         return int(kernel.prog.symbol(base).address) + (int(more, 0) if plus else 0)
     except (LookupError, ValueError):
-        raise UsageError(f"{text!r} is not an address", "give 0x..., a symbol, or symbol+offset") from None
+        value = value_of(text, kernel.prog, kernel.variables)
+    if value is None:
+        raise UsageError(
+            f"{text!r} is not an address", "give 0x..., a symbol, symbol+offset, or an expression of drgn's"
+        )
+    return value & _WORD
 
 
 def record_named(slabs: SlabObjects, tracks: Tracks, address: int) -> SlabRecord:

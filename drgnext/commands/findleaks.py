@@ -27,7 +27,7 @@ from drgnext.commands._slabs import address_asked, audit, cache_name, callers_as
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.callers import KernelCallers
 from drgnext.kernel.slabs.leaks import EVIDENCE, SlabLeaks, kernel_leaks
-from drgnext.kernel.slabs.objects import LEAKED, OWN, PHYSICAL, SET_ASIDE, STACK, UNALIGNED
+from drgnext.kernel.slabs.objects import LEAKED, OWN, PHYSICAL, SET_ASIDE, STACK, UNALIGNED, UNSURE
 from drgnext.kernel.slabs.tracks import HOW_TO_TRACK, SlabRecord, SlabUser
 
 _BATCH = 1 << 16
@@ -193,6 +193,9 @@ def _evidence(leaks: SlabLeaks) -> Table:
     """Return how many objects each class of evidence holds."""
     rows = [(text, *leaks.evidence.get(state, (0, 0))) for state, text in EVIDENCE.items()]
     rows.append(("what the kernel dropped on purpose", *leaks.evidence.get(SET_ASIDE, (0, 0))))
+    unsure = leaks.evidence.get(UNSURE, (0, 0))
+    if unsure[0]:
+        rows.append(("nothing in the dump, which lacks pages", *unsure))
     rows.append(("nothing", *leaks.evidence.get(LEAKED, (0, 0))))
     return Table("evidence", _EVIDENCE, rows)
 
@@ -200,7 +203,7 @@ def _evidence(leaks: SlabLeaks) -> Table:
 def _figures(leaks: SlabLeaks) -> Table:
     """Return the figures of the run."""
     odd = leaks.slabs.engine.odd()
-    allocated = sum(count for state, (count, _bytes) in leaks.evidence.items() if state <= SET_ASIDE)
+    allocated = sum(count for state, (count, _bytes) in leaks.evidence.items() if state <= UNSURE)
     row: tuple[Value, ...] = (
         odd["objects"],
         allocated - leaks.large,

@@ -11,6 +11,7 @@ from dmods.errors import UsageError
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._stacks import TASK, fold, gap_text, stack_end, task_frames
+from drgnext.expressions import value_of, value_of_variable
 from drgnext.kernel.crash.panic import crashed_task
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
@@ -37,6 +38,7 @@ TASKS = (
     Column("user_pc", "address"),
     Column("gaps", "count"),
 )
+_WORD = (1 << 64) - 1
 MOST_TASKS = 20  # at most, if many tasks share a name
 
 
@@ -67,7 +69,7 @@ def chosen(threads: Threads, text: Optional[str], command: str) -> list[Task]:
     Raises UsageError.
     """
     if text is not None:
-        return threads.tasks.find(text)
+        return _named(threads, text)
     task = crashed_task(threads)
     if task is None:
         raise UsageError(
@@ -75,6 +77,24 @@ def chosen(threads: Threads, text: Optional[str], command: str) -> list[Task]:
             f"give a task: {command} PID, NAME or ADDRESS",
         )
     return [task]
+
+
+def _named(threads: Threads, text: str) -> list[Task]:
+    """Return the tasks that a word means: an address, a pid, a name, or an expression of drgn's prompt.
+
+    Raises UsageError.
+    """
+    kernel = threads.kernel
+    value = value_of_variable(text, kernel.prog, kernel.variables)
+    if value is not None:
+        return threads.tasks.find(hex(value & _WORD))
+    try:
+        return threads.tasks.find(text)
+    except UsageError:
+        value = None if text.isalnum() else value_of(text, kernel.prog, kernel.variables)
+        if value is None:
+            raise
+    return threads.tasks.find(hex(value & _WORD))
 
 
 def _table(threads: Threads, task: Task, stack: Stack, notes: list[str]) -> Table:

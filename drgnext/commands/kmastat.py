@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from dmods.base.dataclass import replace
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._slabs import objects_of
@@ -22,9 +23,13 @@ _COLUMNS = (
     Column("address", "address", hidden=True),
     Column("slot_size", "bytes", hidden=True),
     Column("pages", "count", hidden=True),
+    Column("exact", hidden=True),
+    Column("bound", title="", hidden=True),
 )
+_BOUND = "in use at most, free at least"
 _VERBOSE = tuple(Column("aliases", title="ALSO HOLDS") if column.name == "aliases" else column for column in _COLUMNS)
 _RULE = "-" * 76
+_CANNOT = 1  # the exit status: not all of the answer is known
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
@@ -40,6 +45,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         if not name.startswith(":"):
             also.setdefault(other, []).append(name)
     rows = [_row(one, page, pages, also) for one in found[: args.top]]
+    exact = not any(one.cut for one in found)
     if slabs.unknown_pages and args.cache is None:
         size = slabs.unknown_pages * page
         rows.append(
@@ -55,14 +61,20 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
                 None,
                 None,
                 slabs.unknown_pages,
+                False,
+                None,
             )
         )
     footer = [
         _RULE,
         f"{'Total':<24} {'':7} {sum(one.in_use for one in found):9} {sum(one.free for one in found):8} "
-        f"{sum(one.slabs for one in found):7} {sum(one.pages for one in found) * page + slabs.unknown_pages * page:10}",
+        f"{sum(one.slabs for one in found):7} {sum(one.pages for one in found) * page + slabs.unknown_pages * page:10}"
+        + ("" if exact else f"       {_BOUND}"),
     ]
-    report = Report([Table("caches", _VERBOSE if args.verbose else _COLUMNS, rows, footer=footer)])
+    columns = _VERBOSE if args.verbose else _COLUMNS
+    if not exact:
+        columns = (*columns[:-1], replace(columns[-1], hidden=False))
+    report = Report([Table("caches", columns, rows, footer=footer)], status=0 if exact else _CANNOT)
     report.notes += slabs.notes
     report.totals.update(
         caches=len(found),
@@ -71,6 +83,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         slabs=sum(one.slabs for one in found),
         pages=sum(one.pages for one in found) + (slabs.unknown_pages if args.cache is None else 0),
         page_size=page,
+        exact=exact,
     )
     return report
 
@@ -81,7 +94,7 @@ def _row(one: Usage, page: int, pages: int, also: dict[str, list[str]]) -> tuple
     others = ", ".join(sorted(also.get(cache.name, ()))) or None
     size = one.pages * page
     cells = (cache.name, cache.object_size, one.in_use, one.free, one.slabs, size, _share(size, pages * page))
-    return (*cells, others, cache.address, cache.size, one.pages)
+    return (*cells, others, cache.address, cache.size, one.pages, not one.cut, _BOUND if one.cut else None)
 
 
 def _share(part: int, whole: int) -> float:
@@ -95,7 +108,8 @@ COMMAND = Command(
         "A line for each kmem_cache, the largest first. The bytes are those of its slabs, and add up to the line\n"
         "`slab` of `memstat -v`. Objects on the free lists of CPUs and in sheaves are free. All possible CPUs count:\n"
         "a panic takes CPUs offline, and their lists stay. The kernel merges caches of one size (-v shows their\n"
-        "names): slab_nomerge on its command line keeps them apart."
+        "names): slab_nomerge on its command line keeps them apart. Where the dump lacks pages that such lists lead\n"
+        "to, the line says that the counts are bounds, and the exit status is 1."
     ),
     run=run,
     arguments=(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.report import Column, Report, Table
 from drgnext.kernel.stacks.threads import kernel_threads
-from drgnext.kernel.system.memcgs import memory_groups
+from drgnext.kernel.system.memcgs import has_groups, memory_groups
 from drgnext.kernel.system.reading import Reader
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         for one in groups[: args.top]
     ]
     report = Report([Table("memcgs", COLUMNS, rows)], notes=[*dict.fromkeys(threads.notes), *reader.notes])
-    if not groups:
+    if not has_groups(reader):
         report.notes.append("this kernel has no memory cgroups")
     report.totals.update(groups=len(groups), removed=len(removed), removed_bytes=sum(r.current for r in removed) * page)
     return report

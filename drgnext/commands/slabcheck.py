@@ -8,6 +8,7 @@ from typing import Optional
 
 from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
+from dmods.heap.verdict import NO_VERDICT
 from dmods.report import Column, Report, Table, Value, Verdict
 from drgnext.commands._slabs import LARGE, cache_name, objects_of, sentence
 from drgnext.kernel.dump.target import Kernel
@@ -32,7 +33,6 @@ _LINKS = {
     "leaves": "its link to the next free object is {value:#x}, which is no object of its slab",
     "twice": "its link leads to {value:#x}, which is on the list already",
     "count": "the slab at {slab:#x} counts another number of objects in use than its freelist leaves: {value}",
-    "missing": "its slab is not in the dump",
 }
 _ZONES = {
     "before": "the red zone before it is overwritten at {at:#x}, {length} bytes: {found}",
@@ -48,7 +48,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     with Progress("checking slab objects") as bar:
         total = slabs.counted.kinds["slab"] << slabs.pages.layout["page_bits"]
         overwritten, over_count = slabs.engine.overwritten(lambda done: bar.update(done, max(done, total)))
-    damage, damage_count, missing = slabs.engine.damage()
+    damage, damage_count, missing, cut = slabs.engine.damage()
     broken = slabs.broken
     rows = [*_broken(slabs, broken), *_damage(slabs, damage), *_overwritten(slabs, overwritten)]
     if args.cache is not None:
@@ -62,17 +62,29 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             "no cache has red zones or poison: only freelists and counts were checked (slub_debug=FZP has more)"
         )
     if missing:
-        report.notes.append(f"{missing} pages of slabs are not in the dump: their freelists were not checked")
+        report.notes.append(
+            f"{missing} pages of slabs are not in the dump: they were not checked, and {cut} freelists only to there"
+        )
+    lost = _lost(slabs, missing)
     culprits = list(_culprits(kernel, slabs, rows[: args.top]))
     if culprits:
         report.tables.append(Table("who", _WHO, culprits, style="plain", title="who used them last"))
     if not found and args.cache is None:
-        report.tables[0].footer = [f"no damage in {sum(one.slabs for one in slabs.usage())} slabs"]
-    unknown = slabs.counted.kinds["unknown"]
-    lost = f"{missing + unknown} pages that are or may be slabs are not in the dump" if missing + unknown else ""
+        where = f"{sum(one.slabs for one in slabs.usage())} slabs"
+        report.tables[0].footer = [f"no damage in what the dump has of {where}" if lost else f"no damage in {where}"]
     report.verdict = Verdict(not lost or count > 0, lost)
+    report.status = 0 if report.verdict.possible else NO_VERDICT
     report.totals.update(faults=found if args.cache is not None else count, guarded_caches=guarded)
     return report
+
+
+def _lost(slabs: SlabObjects, missing: int) -> str:
+    """Return what could not be checked, "" if nothing is missing."""
+    pages = missing + slabs.counted.kinds["unknown"]
+    lists = sum(one.cut for one in slabs.usage())
+    if pages:
+        return f"{pages} pages that are or may be slabs are not in the dump"
+    return f"{lists} lists of free objects lead into pages that the dump lacks" if lists else ""
 
 
 def _before(slabs: SlabObjects, address: Optional[int]) -> Optional[int]:
@@ -135,7 +147,8 @@ COMMAND = Command(
         "Checks the freelist of each slab, CPU and sheaf, and the counts of each slab. With slub_debug=Z and P on the\n"
         "kernel's command line, also the red zones around objects and the poison in free ones. CULPRIT is the object\n"
         "that is likely to have done it: the object before, where its neighbour's beginning is damaged; the object\n"
-        "itself, where what is behind it is, or where it was written after it was freed."
+        "itself, where what is behind it is, or where it was written after it was freed.\n\n"
+        "Exit status 4 means that no verdict is possible: nothing is damaged, and the dump lacks pages of slabs."
     ),
     run=run,
     arguments=(

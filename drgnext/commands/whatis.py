@@ -15,10 +15,12 @@ from dmods.commands._whatis_tables import DUMPED, answer_table, bytes_table, hol
 from dmods.process.shapes import STACK_COLUMNS, holder_value
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._slabs import address_asked, cache_name, objects_of, sentence
+from drgnext.expressions import value_of_variable
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.callers import KernelCallers
 from drgnext.kernel.slabs.leaks import EVIDENCE, kernel_leaks, marks_large
-from drgnext.kernel.slabs.objects import FREE_NAMES, LEAKED, OWN, PLAIN, SET_ASIDE, Object, SlabObjects
+from drgnext.kernel.slabs.objects import FREE_NAMES, LEAKED, OWN, PLAIN, SET_ASIDE, UNSURE, Object, SlabObjects
+from drgnext.kernel.slabs.percpu_symbols import PerCpuSymbols, PerCpuVariable
 from drgnext.kernel.slabs.places import Places
 from drgnext.kernel.slabs.tracks import Tracks
 
@@ -39,9 +41,15 @@ _OBJECT = (
     Column("free_truncated", hidden=True),
 )
 
+_PER_CPU = (Column("cpu", "count"), Column("address", "address", width=16), Column("bytes", "bytes", hidden=True))
+
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return a description of the address."""
+    at_prompt = value_of_variable(args.address, kernel.prog, kernel.variables)
+    variable = PerCpuSymbols(kernel.prog).variable(args.address) if at_prompt is None else None
+    if variable is not None:
+        return _per_cpu(variable)
     address = address_asked(kernel, args.address)
     slabs = objects_of(kernel)
     report = Report(notes=list(slabs.notes))
@@ -59,6 +67,11 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         orphans = {orphan.address: orphan.what for orphan in leaks.orphans}
     places = Places(slabs, doubt)
     found = places.at(address)
+    if places.is_freed(address):
+        report.notes.append(
+            f"{args.address} lies where the kernel had its initialization code or data, which it has freed: no symbol "
+            "there has a meaning"
+        )
     sentences = [(place.kind, f"{address:#x} is {place.text}") for place in found]
     sentences = sentences or [("nothing", f"{address:#x} is not mapped in the kernel")]
     report.tables.append(answer_table(address, sentences))
@@ -71,6 +84,20 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         report.tables.append(bytes_table(slabs.pages.read, address, end, args.dump))
         report.tables.append(_pointed_to_by(places, one, address, args.most, report))
     return report
+
+
+def _per_cpu(variable: PerCpuVariable) -> Report:
+    """Return where each CPU has its own instance of a variable."""
+    size = f" of {variable.size} bytes" if variable.size else ""
+    lies = "lies in" if "+" in variable.name else "is"
+    said = Table(
+        "whatis",
+        (Column("kind", hidden=True), Column("sentence")),
+        [("percpu", f"{variable.name} {lies} a per-CPU variable{size}: each CPU has its own")],
+        style="plain",
+    )
+    rows = [(cpu, address, variable.size or None) for cpu, address in variable.addresses]
+    return Report([said, Table("percpu", _PER_CPU, rows)], totals={"cpus": len(rows)})
 
 
 def _object(kernel: Kernel, slabs: SlabObjects, one: Object, address: int, orphans: dict[int, str]) -> Iterator[Table]:
@@ -127,6 +154,8 @@ def _state(one: Object, searched: bool) -> str:
         return "leaked" if searched else "allocated"
     if one.state == SET_ASIDE:
         return "held only by what the kernel dropped on purpose"
+    if one.state == UNSURE:
+        return "allocated or free: nothing in the dump points to it, and the dump lacks pages that may"
     if one.state == OWN:
         return "allocated, a sheaf of the slab allocator"
     return "allocated" if one.state == PLAIN else f"allocated, held by {EVIDENCE[one.state]}"
@@ -165,7 +194,7 @@ COMMAND = Command(
         "For a slab object, whatis shows its cache and the offset in the object. It says whether the object is\n"
         "allocated, free (and on which list) or leaked. With slub_debug=U it says who allocated it. A free object\n"
         "keeps the records of who had allocated and who freed it. Its bytes follow, and the places of pointers to\n"
-        "it."
+        "it. Of a per-CPU variable, it shows the address of each possible CPU's own."
     ),
     run=run,
     arguments=(
@@ -177,5 +206,6 @@ COMMAND = Command(
     examples=(
         ("whatis 0xffff888003214000", "the object that the address lies in"),
         ("whatis init_task", "a variable of the kernel"),
+        ("whatis runqueues", "a per-CPU variable: where each CPU has its own"),
     ),
 )

@@ -11,11 +11,12 @@ from dmods.base.times import utc_minute
 from dmods.triage.answer import Line, left_out
 from drgnext.kernel.crash import modules
 from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo
-from drgnext.kernel.dump.debuginfo import module_note
-from drgnext.kernel.dump.dumpfile import dump_file_notes
+from drgnext.kernel.dump.debuginfo import carried_note, module_note
 from drgnext.kernel.system.ages import age_text
 
 if TYPE_CHECKING:
+    from drgn import Program
+
     from drgnext.triage.facts import KernelFacts
 
 _LONGEST = 300  # characters of the command line
@@ -68,16 +69,19 @@ def kernel_trust(facts: KernelFacts) -> list[Line]:
 
 def _trust(facts: KernelFacts) -> Iterator[Line]:
     path = facts.kernel.path
-    notes = dump_file_notes(path) if path is not None else []
+    notes = [note for note in facts.kernel.notes if note.startswith("the dump ")]
     live = "the kernel is running: two reads are never of the same moment"
     yield Line("memory", "; ".join(notes) or ("the dump is whole" if path is not None else live))
-    same = "vmlinux is here"
-    wanted = read_vmcoreinfo(facts.kernel.prog).get("BUILD-ID")
-    found = facts.kernel.prog.main_module().build_id
-    if wanted and found:
-        same += (
-            ", and has the build-id of the dump" if found.hex() == wanted else ", and is ANOTHER build than the dump's"
-        )
-    yield Line("debug information", "; ".join([same, *module_note(facts.kernel.prog)]))
+    prog = facts.kernel.prog
+    yield Line("debug information", "; ".join(carried_note(prog) or [_vmlinux(prog), *module_note(prog)]))
     lost = [*facts.threads.notes, *facts.reader.notes]
     yield Line("structures", "; ".join(lost[:2]) or "every list and table that was read is whole")
+
+
+def _vmlinux(prog: Program) -> str:
+    """Return whether the vmlinux that drgn has is the dump's."""
+    wanted, found = read_vmcoreinfo(prog).get("BUILD-ID"), prog.main_module().build_id
+    if not wanted or not found:
+        return "vmlinux is here"
+    same = "has the build-id of the dump" if found.hex() == wanted else "is ANOTHER build than the dump's"
+    return f"vmlinux is here, and {same}"

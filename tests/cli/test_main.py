@@ -53,6 +53,7 @@ def test_the_version_is_the_projects() -> None:
         (("help", "nonesuch"), 2, "no command"),
         (("maps", "/bin/true"), 1, "not a core"),
         (("maps", "/nonexistent"), 1, "cannot open"),
+        (("panicinfo", "/nonexistent/vmcore", "-s", "vmlinux"), 1, "cannot open /nonexistent/vmcore: No such file"),
         (("findleak", "core"), 2, "no command 'findleak'"),
         (("maps", "/bin/true", "more"), 2, "unrecognized arguments: more"),
         (("findleaks", "/bin/true", "--top", "0"), 2, "0 is not a count"),

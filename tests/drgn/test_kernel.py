@@ -203,6 +203,17 @@ def test_at_the_prompt(dump: Path, guest: Guest, place: Path, tmp_path: Path, dr
         said = prompt.ask("%owners")
         assert len(said) == 2
         assert "is for processes" in said[0]
+        # A variable comes before a kernel's symbol (jiffies), and before a number in hex (b).
+        prompt.ask('t = b = jiffies = prog["init_task"].address_of_(); n = 1')
+        stack = prompt.ask('%findstack prog["init_task"] 2>/dev/null')
+        assert "(swapper/0, pid 0)" in stack[0]
+        for word in ("t", "b", "jiffies"):
+            assert prompt.ask(f"%findstack {word} 2>/dev/null") == stack
+        assert "(init, pid 1)" in prompt.ask("%findstack n 2>/dev/null")[0]
+        where = prompt.ask("%whatis init_task 2>/dev/null")
+        assert where[0].endswith(" is init_task")
+        for word in ("jiffies", 'prog["init_task"]'):
+            assert prompt.ask(f"%whatis {word} 2>/dev/null") == where
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,9 @@ def test_addresses_are_expressions_of_the_prompts(prompt: Prompt, crashed: Crash
     expected = alone("whatis", crashed.core, "main")
     assert prompt.ask("%whatis here") == expected
     assert prompt.ask("%whatis 'here.value_() + 0'") == expected
+    assert prompt.ask('%whatis prog["main"]') == expected
+    prompt.ask("b = here; exit = here")  # a number in hex, and a function of libc
+    assert prompt.ask("%whatis b") == prompt.ask("%whatis exit") == expected
 
 
 def test_errors_are_two_lines_and_the_prompt_goes_on(prompt: Prompt, crashed: Crash) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from drgnext.kernel.dump.cpu_notes import read_cpu_notes
+from drgnext.kernel.dump.dumpfile import dump_file_notes
 from drgnext.kernel.dump.target import Kernel
 from fixtures import answers, kernel, whole
 from tests.kernel.carried import without_types
@@ -364,6 +366,42 @@ def test_symbols_and_architecture_go_to_drgn() -> None:
     guest = kernel.guest("6.1", "null", dump="kexec")
     files = ("-s", guest.vmlinux, "--symbols", guest.module, "--architecture=x86_64")
     done = answers.dmods("panicinfo", guest.vmcore, *files)
+    assert done.returncode == 0, done.stderr
+    assert "dmods_guest`guest_crash_null+" in done.stdout
+
+
+def test_a_flattened_dump_has_the_same_notes_and_registers() -> None:
+    guest = kernel.guest("6.1", "null", dump="kexec")
+    plain, flat = (guest.dumped("-c", "-d", "31", *more) for more in ((), ("-F",)))
+    assert flat.read_bytes()[:12] == b"makedumpfile"
+    registers = read_cpu_notes(str(plain))
+    assert registers.by_kernel
+    assert len(registers.cpus) == 2
+    assert read_cpu_notes(str(flat)) == registers
+    assert dump_file_notes(str(flat)) == dump_file_notes(str(plain)) != []
+
+
+@pytest.mark.thorough("it searches two dumps for leaks")
+@pytest.mark.parametrize("words", [("panicinfo",), ("findleaks",), ("kmastat",), ("slabcheck",), ("findstack", "1")])
+def test_a_flattened_dump_has_the_same_answers(words: tuple[str, ...]) -> None:
+    guest = kernel.guest("6.1", "null", dump="kexec")
+    plain, flat = (
+        ask(Kernel(open_program(guest, dump=guest.dumped("-c", "-d", "31", *more))), *words) for more in ((), ("-F",))
+    )
+    slower = "drgn reads the dump for dmods, which is slower: it is flattened (makedumpfile -F)"
+    flat["notes"] = [note for note in flat["notes"] if note != slower]
+    assert flat | {"target": ""} == plain | {"target": ""}
+
+
+@pytest.mark.thorough("it starts drgn; tests/corefile/test_kdumps.py has such headers for the quick run")
+def test_a_dump_that_does_not_name_its_kernel(tmp_path: Path) -> None:
+    """QEMU's kdump-zlib has only the machine of utsname."""
+    guest = kernel.guest("6.1", "null", dump="kexec")
+    data = bytearray(guest.dumped("-c", "-d", "31").read_bytes())
+    data[12 : 12 + 4 * 65] = bytes(4 * 65)
+    copy = tmp_path / "vmcore"
+    copy.write_bytes(data)
+    done = answers.dmods("panicinfo", copy, "-s", guest.vmlinux, "-s", guest.module)
     assert done.returncode == 0, done.stderr
     assert "dmods_guest`guest_crash_null+" in done.stdout
 

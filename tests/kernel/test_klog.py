@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import pytest
 
 from drgnext.kernel.crash.klog import PanicLog, read_panic_log
@@ -211,11 +213,29 @@ def test_a_line_before_a_bug_that_is_no_sentence_of_it() -> None:
     assert read_panic_log(other).message == bug
 
 
-def test_an_emergency_before_a_bug_is_its_sentence() -> None:
-    lines = ("Assertion of ours: x == 1", "kernel BUG at drivers/ours.c:5!", *(line[4:] for line in BUG_TAIL), PANIC)
-    for level, expected in ((0, lines[0]), (2, lines[0]), (4, lines[1]), (6, lines[1])):
-        records = [Record(4.7, text, 1, level if n == 0 else 4) for n, text in enumerate(lines)]
-        assert read_panic_log(records).message == expected
+@pytest.mark.parametrize("level", [0, 2, 4, None])
+@pytest.mark.parametrize("first", ["kernel BUG at drivers/ours.c:5!", OOPS[0][4:], "Oops: general protection fault"])
+@pytest.mark.parametrize(
+    "before", ["LED done", "ours: a fan stands still", "no assertion failed", "CPU: Missing ENDBR"]
+)
+def test_another_line_of_the_task_before_an_oops_is_not_its_message(
+    before: str, first: str, level: Optional[int]
+) -> None:
+    """Whatever its level is: an emergency may be one of something else."""
+    lines = (before, first, *(line[4:] for line in BUG_TAIL), PANIC)
+    records = [Record(4.7, text, 1, level if n == 0 else 4) for n, text in enumerate(lines)]
+    found = read_panic_log(records)
+    assert found.message == first
+    assert before not in found.details
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["XFS (dm-0): Assertion failed: x == 1, file: fs/xfs/xfs_inode.c, line: 5", "Assertion failure in jbd2_run() at 5"],
+)
+def test_an_assertion_of_a_file_system_before_a_bug_is_its_sentence(sentence: str) -> None:
+    lines = (sentence, "kernel BUG at fs/ours.c:5!", *(line[4:] for line in BUG_TAIL), PANIC)
+    assert read_panic_log([Record(4.7, text, 1, 0) for text in lines]).message == sentence
 
 
 PANIC = "Kernel panic - not syncing: Fatal exception"

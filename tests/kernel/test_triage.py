@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from dmods.triage.answer import PASSED, Triage
 from dmods.triage.runner import discover
 from drgnext.kernel.dump.target import Kernel
+from drgnext.triage import identity
 from drgnext.triage.kernel import CHECKS, triage_kernel
 from fixtures import kernel
 from fixtures.kernel import busy
@@ -48,6 +50,25 @@ def _is_this_machine(found: Triage, target: Kernel) -> None:
     assert shown["uptime"].endswith("s")
     assert shown["memory"] == "the dump is whole"
     assert "has the build-id of the dump" in shown["debug information"]
+
+
+def test_a_report_says_once_where_debug_information_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without vmlinux, no part of the report says that it is here."""
+    carried = "there is no vmlinux: symbols and types are those that the kernel carries (kallsyms, BTF)"
+    prog = SimpleNamespace(main_module=lambda: SimpleNamespace(build_id=b"\x12"), modules=list)
+    monkeypatch.setattr(identity, "carried_note", lambda _prog: [carried])
+    monkeypatch.setattr(identity, "read_vmcoreinfo", lambda _prog: {"BUILD-ID": "12"})
+    filtered = "the dump was filtered (makedumpfile -d 31): without user data"
+    facts: Any = SimpleNamespace(
+        kernel=SimpleNamespace(path="vmcore", notes=[filtered, "2 modules have no types"], prog=prog),
+        threads=SimpleNamespace(notes=[]),
+        reader=SimpleNamespace(notes=[]),
+    )
+    said = {line.name: line.text for line in identity.kernel_trust(facts)}
+    assert (said["memory"], said["debug information"]) == (filtered, carried)
+    monkeypatch.setattr(identity, "carried_note", lambda _prog: [])
+    said = {line.name: line.text for line in identity.kernel_trust(facts)}
+    assert said["debug information"] == "vmlinux is here, and has the build-id of the dump"
 
 
 @pytest.mark.thorough("it needs a busy guest")

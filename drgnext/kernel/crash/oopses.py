@@ -37,14 +37,15 @@ _WARNING_AT = regex(r"^WARNING: .*?(\S+):\d+ at |^WARNING: .* at (\S+):\d+ ")
 # What the kernel says right before BUG(), and before the line of a fault: lib/string_helpers.c, lib/list_debug.c,
 # arch/x86/mm/fault.c, mm/usercopy.c, lib/refcount.c, mm/debug.c, net/core/skbuff.c (skb_panic),
 # fs/jbd2 and fs/btrfs (assertions), mm/slub.c, arch/x86/kernel/cet.c.
+# The level of a line says nothing: any line of the same task may be an emergency of something else.
 _SENTENCE = regex(
-    r"detected buffer overflow|^list_\w+ corruption|^kernel tried to (execute|access)|^unable to execute userspace code"
-    r"|^usercopy: |^refcount_t: |dumped because: |skb_(over|under)_panic|[Aa]ssertion fail|^slab(_\w+)?: |Missing ENDBR"
-    r"|^cache_from_obj: |^kernel stack overflow|^CFI failure"
+    r"^(\w+: ){0,2}detected buffer overflow|^list_\w+ corruption|^kernel tried to (execute|access)"
+    r"|^unable to execute userspace code|^usercopy: |^refcount_t: |^page(:\S*)? dumped because: "
+    r"|^(\w+: )?skb_(over|under)_panic: |^([\w ()/.-]{1,40}: )?[Aa]ssertion fail|^slab(_\w+)?: "
+    r"|^(traps: )?Missing ENDBR|^cache_from_obj: |^kernel stack overflow|^CFI failure"
 )
 _MOST_BEFORE = 8  # lines between "cut here" and the first line of a warning
 _MOST_SECONDS = 1.0  # between the sentence and the line behind it
-_CRITICAL = 2  # KERN_CRIT: a line of this level stands for itself
 
 
 class Oops(NamedTuple):
@@ -125,9 +126,7 @@ def _lines_before(records: Sequence[Record], first: int, most: int = _MOST_BEFOR
 
 def _is_sentence(record: Record, behind: Record) -> bool:
     """Return whether the record says what happened, and the line behind it only where."""
-    if behind.time - record.time > _MOST_SECONDS:
-        return False
-    return bool(_SENTENCE.search(record.text)) or (record.level is not None and record.level <= _CRITICAL)
+    return behind.time - record.time <= _MOST_SECONDS and bool(_SENTENCE.search(record.text))
 
 
 def _of_the_warning(records: Sequence[Record], last: int, bug: Record) -> Optional[str]:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods.base.named_tuple import NamedTuple
+from dmods.corefile import kdumps
+from dmods.corefile.flattened import plain_reader_of
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules import elf
 from dmods.process import arch
-from drgnext.kernel.dump.dumpfile import SIGNATURE, reader_of
 
 _NT_PRSTATUS, _NT_PRFPREG = 1, 2
 _PID_AT, _REGISTERS_AT = 32, 112  # in struct elf_prstatus of a 64-bit machine (linux/elfcore.h)
@@ -28,10 +29,7 @@ _NAMES = {
 _PC_SP = {_EM_X86_64: ("rip", "rsp"), _EM_AARCH64: ("pc", "sp")}
 _MOST_NOTES = 64 << 20  # bytes: 8,192 CPUs (NR_CPUS_RANGE_END) have 4 MB
 _MOST_CPUS = 8192
-_BLOCK_SIZE_AT = 428  # in struct disk_dump_header of a 64-bit machine
-_NOTES_AT = 48  # offset_note and size_note in struct kdump_sub_header (header version 4 and later)
-_MACHINE_AT = 12 + 4 * 65  # utsname.machine in struct disk_dump_header
-_MACHINES = {b"x86_64": _EM_X86_64, b"aarch64": _EM_AARCH64}
+_MACHINES = {"x86_64": _EM_X86_64, "aarch64": _EM_AARCH64}
 
 
 class CpuNote(NamedTuple):
@@ -78,15 +76,21 @@ NOTHING = CpuNotes((), False)
 
 def read_cpu_notes(path: Optional[str]) -> CpuNotes:
     """Return the registers in the notes of the dump. A dump without such notes, or another format, has none."""
+    machine, notes = read_notes(path)
+    return _cpus(machine, notes)
+
+
+def read_notes(path: Optional[str]) -> tuple[int, list[bytes]]:
+    """Return (e_machine or 0, the notes) of a dump of any format. A dump without notes has (0, [])."""
     if path is None:
-        return NOTHING
+        return 0, []
     try:
         with open(path, "rb") as file:
-            read, _size = reader_of(file)
-            machine, notes = _kdump(read) if read(0, 8) == SIGNATURE else _elf(read)
+            read, _size = plain_reader_of(file)
+            header = kdumps.read_header(read)
+            return _elf(read) if header is None else _kdump(read, header)
     except (OSError, struct.error, CorruptError, TruncatedError):
-        return NOTHING
-    return _cpus(machine, notes)
+        return 0, []
 
 
 def _elf(read: elf.Read) -> tuple[int, list[bytes]]:
@@ -102,14 +106,9 @@ def _elf(read: elf.Read) -> tuple[int, list[bytes]]:
     return header.machine, notes
 
 
-def _kdump(read: elf.Read) -> tuple[int, list[bytes]]:
+def _kdump(read: elf.Read, header: kdumps.Header) -> tuple[int, list[bytes]]:
     """Return (machine, notes) of a compressed dump."""
-    version, block = struct.unpack("<i", read(8, 4))[0], struct.unpack("<i", read(_BLOCK_SIZE_AT, 4))[0]
-    machine = _MACHINES.get(read(_MACHINE_AT, 65).partition(b"\0")[0], 0)
-    if version < 4 or block <= 0:
-        return machine, []
-    offset, size = struct.unpack("<QQ", read(block + _NOTES_AT, 16))
-    return machine, [read(offset, min(size, _MOST_NOTES))]
+    return _MACHINES.get(kdumps.machine_of(read, header) or "", 0), [kdumps.notes_of(read, header)]
 
 
 def _cpus(machine: int, notes: Sequence[bytes]) -> CpuNotes:

@@ -7,22 +7,15 @@ say why.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Iterator
+from typing import BinaryIO, Optional
 
-from dmods.base.named_tuple import NamedTuple
+from dmods.corefile import kdumps
+from dmods.corefile.flattened import plain_reader_of, reader_of
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules import elf
 
-# struct disk_dump_header of a 64-bit machine (makedumpfile's diskdump_mod.h; IMPLEMENTATION, "KDUMP file format"):
-# signature, version, struct new_utsname (6 x 65 bytes, from 12), a timeval at 408, then status, block_size,
-# sub_hdr_size, bitmap_blocks.
-SIGNATURE = b"KDUMP   "
-_STATUS = struct.Struct("<IiiI")
-_STATUS_AT = 424
 _INCOMPLETE = 8  # DUMP_DH_COMPRESSED_INCOMPLETE: makedumpfile ran out of room
-# struct kdump_sub_header, at the second block: phys_base, dump_level, split.
-_SUB_HEADER = struct.Struct("<Qii")
 # struct page_desc: offset, size, flags, page_flags.
 _DESCRIPTOR = struct.Struct("<QIIQ")
 _MAX_BITMAP = 1 << 30  # bytes: 32 TB of memory
@@ -31,6 +24,8 @@ _LAST = 4096  # page descriptors to check; zero pages share the first page of th
 
 # makedumpfile(8), -d: the bits of the dump level. Leaving out pages of zeros (1) loses nothing: drgn knows them.
 TRUNCATED = "the dump is truncated: pages are missing, and from the answers too"
+PART = "the dump is one part of several (makedumpfile --split): "
+REASSEMBLE = "put all parts together, in any order: makedumpfile --reassemble PART PART ... VMCORE"
 _LEFT_OUT = ((2, "page cache"), (4, "private page cache"), (8, "user data"), (16, "free pages"))
 
 
@@ -47,32 +42,32 @@ def is_cut_kdump(path: str) -> bool:
     """Return whether the dump has makedumpfile's compressed format and ends before its last page."""
     try:
         with open(path, "rb") as file:
-            return file.read(8) == SIGNATURE and TRUNCATED in _notes(file)
+            return file.read(8) == kdumps.SIGNATURE and TRUNCATED in _notes(file)
     except (OSError, struct.error):
         return False
 
 
-def reader_of(file: BinaryIO) -> tuple[Callable[[int, int], bytes], int]:
-    """Return a function that returns up to ``count`` bytes at an offset of the file, and the file's size."""
-    size = file.seek(0, 2)
-
-    def read(offset: int, count: int) -> bytes:
-        if not 0 <= offset < size or count <= 0:
-            return b""
-        file.seek(offset)
-        return file.read(min(count, size - offset))
-
-    return read, size
+def dump_level(path: Optional[str]) -> Optional[int]:
+    """Return the level by which makedumpfile left out pages, or None if the dump does not say it (ELF files do not)."""
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            header = kdumps.read_header(plain_reader_of(file)[0])
+    except (OSError, struct.error):
+        return None
+    return header.level if header is not None and 0 < header.level < 64 else None
 
 
 def _notes(file: BinaryIO) -> Iterator[str]:
     """Yield the lines for a dump of either format."""
-    read, size = reader_of(file)
-    magic = read(0, 8)
-    if magic == SIGNATURE:
-        yield from _kdump(read, size)
-    elif magic[:4] == b"\x7fELF":
+    read, size = plain_reader_of(file)
+    if read(0, 4) == b"\x7fELF":
         yield from _elf(read, size)
+        return
+    header = kdumps.read_header(read)
+    if header is not None:
+        yield from _kdump(read, size, header, is_plain=read(0, 8) == reader_of(file)[0](0, 8))
 
 
 def _elf(read: elf.Read, size: int) -> Iterator[str]:
@@ -91,29 +86,26 @@ def _elf(read: elf.Read, size: int) -> Iterator[str]:
         yield f"the dump was filtered: {left_out} bytes of memory were left out when it was taken"
 
 
-class _Header(NamedTuple):
-    """The fields of struct disk_dump_header that are needed here."""
-
-    status: int
-    block: int
-    sub_blocks: int
-    bitmap_blocks: int
-
-
-def _kdump(read: elf.Read, size: int) -> Iterator[str]:
-    """Yield the lines for a dump in makedumpfile's compressed format."""
-    header = _Header(*_STATUS.unpack(read(_STATUS_AT, _STATUS.size)))
-    if header.block <= 0 or header.block & (header.block - 1) or header.sub_blocks < 0:
-        return
-    _phys_base, level, split = _SUB_HEADER.unpack(read(header.block, _SUB_HEADER.size))
+def _kdump(read: elf.Read, size: int, header: kdumps.Header, is_plain: bool) -> Iterator[str]:
+    """Yield the lines for a dump in makedumpfile's compressed format. drgn checks the end of a flattened one."""
+    level = header.level
     left_out = [what for bit, what in _LEFT_OUT if 0 < level < 64 and level & bit]
     if left_out:
         yield f"the dump was filtered (makedumpfile -d {level}): without {', '.join(left_out)}"
-    if header.status & _INCOMPLETE or (not split and _ends_early(read, size, header)):
+    if header.part is not None:
+        yield f"{PART}{_which(header.part)}; {REASSEMBLE}"
+    if header.status & _INCOMPLETE or (header.part is None and is_plain and _ends_early(read, size, header)):
         yield TRUNCATED
 
 
-def _ends_early(read: elf.Read, size: int, header: _Header) -> bool:
+def _which(part: kdumps.Part) -> str:
+    """Return which part of a dump it is."""
+    of = f" of {part.frames:#x}" if part.frames else ""
+    order = "the first one" if not part.first else "the last one" if part.end >= part.frames > 0 else "a later one"
+    return f"{order}, with page frames {part.first:#x} to {part.end:#x}{of}"
+
+
+def _ends_early(read: elf.Read, size: int, header: kdumps.Header) -> bool:
     """Return whether pages that the second bitmap lists lie beyond the end of the file.
 
     Pages are in order, so the last ones tell.

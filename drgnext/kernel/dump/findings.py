@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from dmods.machine.doctor import Remark
 from drgnext.kernel.dump import debuginfo
-from drgnext.kernel.dump.given_files import unused
 from drgnext.kernel.dump.own_types import carried
 
 if TYPE_CHECKING:
@@ -24,11 +23,11 @@ def kernel_findings(kernel: Kernel) -> Iterator[Remark]:
     release = debuginfo.release(prog) or "of unknown release"
     yield Remark("kernel", f"{kernel.path or 'the running kernel'}: {release}")
     yield from _sources(prog)
-    for sentence in unused(prog):
+    for sentence in kernel.unused:
         yield Remark("file", sentence)
     if not debuginfo.missing(prog):
         yield from _modules(prog)
-    known = {*debuginfo.carried_note(prog), *debuginfo.module_note(prog), *unused(prog)}
+    known = {*debuginfo.carried_note(prog), *debuginfo.module_note(prog), *kernel.unused}
     notes = [note for note in kernel.notes if note not in known]
     for note in notes:
         yield Remark("note", note)

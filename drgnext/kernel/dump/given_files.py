@@ -77,15 +77,18 @@ def _command_line() -> list[str]:
         return []
 
 
-def unused(prog: Program) -> list[str]:
-    """Return a sentence for each of the user's files that is not used."""
+def unused(prog: Program, lost_pages: bool = False) -> list[str]:
+    """Return a sentence for each of the user's files that is not used.
+
+    ``lost_pages``: the dump lacks pages of slabs, and so structures that describe modules.
+    """
     files, types = given_files(), given_types()
     if not files and types is None:
         return []
     modules = list(prog.modules())
     used = {os.path.realpath(path) for module in modules for path in _paths(module)}
     wrong = [
-        _why_not_own(prog, _SHORT, path) if kind_of(path) is not None else _why(path, modules)
+        _why_not_own(prog, _SHORT, path) if kind_of(path) is not None else _why(path, modules, lost_pages)
         for path in files
         if os.path.realpath(path) not in used
     ]
@@ -113,7 +116,7 @@ def _why_not_own(prog: Program, option: str, path: str) -> Optional[str]:
     return f"{option} {path} is not used: {other}"
 
 
-def _why(path: str, modules: Sequence[Module]) -> Optional[str]:
+def _why(path: str, modules: Sequence[Module], lost_pages: bool) -> Optional[str]:
     """Return why the file is not used. None: it belongs to a module that has another file already."""
     import drgn
 
@@ -131,7 +134,8 @@ def _why(path: str, modules: Sequence[Module]) -> Optional[str]:
     if relocatable and (main is None or main.wants_debug_file()):
         return f"-s {path} is not used: it is a module, and without vmlinux the modules in the dump are not known"
     if relocatable:
-        return f"-s {path} is not used: no module in the dump has its build-id ({own})"
+        lost = "the dump lacks pages of slabs, and so parts of what describes modules"
+        return f"-s {path} is not used: {lost if lost_pages else f'no module in the dump has its build-id ({own})'}"
     theirs = main.build_id if main is not None else None
     whose = f"the dump's kernel has {theirs.hex()}" if theirs is not None else "the dump's kernel has another"
     return f"-s {path} is not used: it does not match the dump: its build-id is {own}, and {whose}"

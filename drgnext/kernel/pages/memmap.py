@@ -315,7 +315,8 @@ class PageArray:
         said = self._memmap.gather(lists, list(self.ranges), progress)
         if said["broken"]:
             self.notes.append(
-                f"{said['broken']} lists of free pages, tasks or vmap areas are broken: the rest of each is missing"
+                f"{said['broken']} lists of free pages, tasks or vmap areas are damaged, or lead into memory that the "
+                "dump lacks: the rest of each is missing"
             )
         if said["endless"]:
             self.notes.append("stacks or vmap areas claim more memory than there is: dmods left out the rest of them")

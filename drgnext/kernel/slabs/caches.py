@@ -5,8 +5,6 @@ The code looks at features, never at the release. The engine follows the lists o
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -15,6 +13,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.errors import MissingDebugInfoError
 from drgnext.kernel.dump.cached_memory import Pages
 from drgnext.kernel.pages.layout import enumerators
+from drgnext.kernel.slabs.cache_list import cache_addresses
 from drgnext.kernel.stacks.code import symbol_range
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from dmods._engine import SlabCache, SlabsDescription, TrackOffsets
 
-_MOST_CACHES = 1 << 16
 _MOST_NODES = 1 << 10
 _MOST_NAME = 256
 _WORD = (1 << 64) - 1
@@ -85,8 +83,7 @@ def _describe(prog: Program) -> Described:
         slab = prog.type("struct slab")  # since 5.17; before, struct page has its members
     except LookupError:
         slab = prog.type("struct page")
-    notes: list[str] = []
-    reader = _Caches(prog, notes)
+    reader = _Caches(prog)
     tracks = _track_offsets(prog)
     found = [reader.read(number, address, tracks) for number, address in enumerate(reader.addresses())]
     described = [one for one in found if one is not None]
@@ -105,7 +102,7 @@ def _describe(prog: Program) -> Described:
         "track": tracks,
         "caches": [one for _, one in described],
     }
-    return Described(description, caches, notes)
+    return Described(description, caches, reader.notes)
 
 
 def _code(prog: Program) -> list[tuple[int, int]]:
@@ -220,11 +217,13 @@ class _Read(NamedTuple):
 class _Caches:
     """Reads the caches: each structure at once, then its members from the bytes."""
 
-    def __init__(self, prog: Program, notes: list[str]) -> None:
+    def __init__(self, prog: Program) -> None:
         from drgn import FaultError
 
         self._prog = prog
-        self._notes = notes
+        self._notes: list[str] = []
+        self._lost: list[tuple[int, str]] = []  # caches that cannot be read: (address, why)
+        self._unnamed = 0
         self._type = kmem_cache = prog.type("struct kmem_cache")
         self._offsets: dict[str, int] = {}
         for name in (
@@ -258,29 +257,23 @@ class _Caches:
             self._node_barn = _offset(self._prog.type("struct kmem_cache_node"), "barn")
         return nodes, 8, None
 
-    def addresses(self) -> Iterator[int]:
-        """Yield the addresses of all caches. The list ends where a link does not agree with the link back."""
-        from drgn import FaultError
+    def addresses(self) -> list[int]:
+        """Return the addresses of all caches."""
+        return cache_addresses(self._prog, self._offsets["list"], self._notes)
 
-        head = int(self._prog["slab_caches"].address_of_().value_())
-        link = self._offsets["list"]
-        before, count = head, 0
-        try:
-            at = self._prog.read_u64(head)
-            while at != head and count < _MOST_CACHES:
-                following, back = struct.unpack("<QQ", self._prog.read(at, 16))
-                if back != before:
-                    break
-                yield at - link
-                before, at = at, following
-                count += 1
-            else:
-                return
-        except FaultError:
-            pass
-        self._notes.append(
-            f"the list of slab caches is damaged after {count} caches: objects of the others are not known"
-        )
+    @property
+    def notes(self) -> list[str]:
+        """Return what is missing or wrong, one line each."""
+        lost = []
+        if self._lost:
+            address, error = self._lost[0]
+            lost = [
+                f"{len(self._lost)} slab caches cannot be read, so their objects are not known (the first, at "
+                f"{address:#x}: {error})"
+            ]
+        if self._unnamed:
+            lost.append(f"the dump lacks the names of {self._unnamed} slab caches: their addresses stand for them")
+        return [*self._notes, *lost]
 
     def read(self, number: int, address: int, tracks: Optional[TrackOffsets]) -> Optional[tuple[_Read, SlabCache]]:
         """Return a cache. A cache that is not possible becomes a note, and None."""
@@ -289,13 +282,12 @@ class _Caches:
         try:
             data = self._prog.read(address, self._bytes)
             named = self._word(data, "name")
-            text = self._memory.read(named, _MOST_NAME)  # names lie side by side: drgn would read each byte apart
-            if not text:
-                raise FaultError("the dump lacks its name", named)
-            name = text.partition(b"\0")[0].decode(errors="backslashreplace")
         except FaultError as error:
-            self._notes.append(f"the slab cache at {address:#x} cannot be read, so its objects are not known: {error}")
+            self._lost.append((address, str(error)))
             return None
+        text = self._memory.read(named, _MOST_NAME)  # names lie side by side: drgn would read each byte apart
+        name = text.partition(b"\0")[0].decode(errors="backslashreplace") or hex(address)
+        self._unnamed += not text
         size, object_size, inuse, offset = (self._half(data, one) for one in ("size", "object_size", "inuse", "offset"))
         flags = frozenset(one for one, value in self._flags.items() if value & self._word_of_flags(data))
         red_left = self._half(data, "red_left_pad")

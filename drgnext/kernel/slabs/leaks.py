@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.dataclass import dataclass, field
 from dmods.base.named_tuple import NamedTuple
 from dmods.errors import UserError
-from dmods.modules.elf import PT_NOTE, read_segments
 from dmods.report import Verdict
+from drgnext.kernel.dump.cpu_notes import read_notes
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.counters import large_kmalloc
 from drgnext.kernel.pages.memmap import Progress
 from drgnext.kernel.slabs.caches import SlabCacheInfo
-from drgnext.kernel.slabs.objects import PHYSICAL, PLAIN, STACK, UNALIGNED, SlabObjects, slab_objects
+from drgnext.kernel.slabs.objects import PHYSICAL, PLAIN, STACK, UNALIGNED, UNSURE, SlabObjects, slab_objects
 from drgnext.kernel.slabs.orphans import is_variable_of, orphan_patterns
 from drgnext.kernel.slabs.tracks import SlabUser, Tracks
 
-_MOST_NOTES = 1 << 20  # bytes of registers in an ELF dump
+_MOST_NOTES = 1 << 20  # bytes of registers
 _BATCH = 1 << 16
 _MOST_MISSING = 100  # no verdict if more than one page in so many is missing
+
+# The kinds of pages in which the engine looks for pointers (engine/core/src/kernel/slabs/plan.rs, source()).
+_HOLDERS = (
+    *("stack", "slab", "large_kmalloc", "reserved", "kernel", "vmalloc", "percpu", "socket", "page_pool", "block"),
+    *("ftrace", "dma_pool", "bpf"),
+)
 
 #: The classes of evidence, strongest first, with what they mean.
 EVIDENCE = {
@@ -110,7 +117,7 @@ def kernel_leaks(kernel: Kernel, progress: Progress = None, again: bool = False)
 
 def _find(kernel: Kernel, slabs: SlabObjects, progress: Progress) -> SlabLeaks:
     started, cpu = time.monotonic(), time.process_time()
-    slabs.engine.find_leaks(registers(kernel), progress)
+    slabs.engine.find_leaks(registers(kernel), kernel.lost_pages, progress)
     orphans = _orphans(slabs)
     slabs.engine.set_aside([orphan.address for orphan in orphans])
     totals = slabs.engine.leak_totals()
@@ -118,11 +125,12 @@ def _find(kernel: Kernel, slabs: SlabObjects, progress: Progress) -> SlabLeaks:
     groups = [tracks.user(group) for group in slabs.engine.leak_groups()]
     groups.sort(key=lambda group: (-group.count * group.size - group.kept_bytes, group.oldest))
     missing = totals["missing_slab_pages"], totals["missing_pages"]
-    notes, verdict = missing_pages(slabs, missing, totals["read"])
-    _rows, faults, _pages = slabs.engine.damage()
+    notes, verdict = missing_pages(slabs, missing)
+    _rows, faults, _pages, _cut = slabs.engine.damage()
     if faults:
         notes.append(f"{faults} slabs have a damaged freelist or count: free objects of them may count as leaked")
     evidence = slabs.engine.evidence()
+    notes += _unsure(kernel, *evidence.get(UNSURE, (0, 0)))
     return SlabLeaks(
         slabs,
         tracks,
@@ -136,6 +144,14 @@ def _find(kernel: Kernel, slabs: SlabObjects, progress: Progress) -> SlabLeaks:
         evidence,
         *_large(slabs, totals),
     )
+
+
+def _unsure(kernel: Kernel, count: int, size: int) -> Iterator[str]:
+    """Yield a note on the objects that may be leaked, if there are any."""
+    if count:
+        why = "be free: the dump lacks a part of the lists of free objects"
+        why = "be held by pages that the dump lacks, or be free" if kernel.lost_pages else why
+        yield f"{count} objects, {size} bytes, are not listed: nothing in the dump points to them, and they may {why}"
 
 
 def marks_large(slabs: SlabObjects) -> bool:
@@ -163,23 +179,22 @@ def _large(slabs: SlabObjects, totals: dict[str, int]) -> tuple[int, str]:
     return found, "" if counted == pages else f"{why}. {pages} pages look like them, and the kernel counts {counted}"
 
 
-def missing_pages(slabs: SlabObjects, missing: tuple[int, int], read: int) -> tuple[list[str], Verdict]:
+def missing_pages(slabs: SlabObjects, missing: tuple[int, int]) -> tuple[list[str], Verdict]:
     """Return notes on pages that the dump lacks, and whether a verdict is possible.
 
-    ``missing`` counts pages of slabs, and others. ``read`` is the number of bytes read.
+    ``missing`` counts pages of slabs, and others.
     """
     notes: list[str] = []
     lost = sum(missing)
     if lost:
-        notes.append(
-            f"{lost} pages of the kernel ({missing[0]} of them slabs) are not in the dump: objects "
-            "that only these pages point to are listed as leaked"
-        )
+        only = "objects that only these pages point to are listed as leaked"
+        only = "no object can be called leaked" if slabs.kernel.lost_pages else only
+        notes.append(f"{lost} pages of the kernel ({missing[0]} of them slabs) are not in the dump: {only}")
     unknown = slabs.counted.kinds["unknown"]
     if unknown:
         notes.append(f"{unknown} pages have no struct page in the dump: slabs among them are not known")
-    whole = read // (1 << slabs.pages.layout["page_bits"]) + unknown
-    if (lost + unknown) * _MOST_MISSING > whole:
+    whole = sum(slabs.counted.kinds[kind] for kind in _HOLDERS) + unknown
+    if slabs.kernel.lost_pages or (lost + unknown) * _MOST_MISSING > whole:
         return notes, Verdict(False, f"{lost + unknown} of {whole} pages of the kernel are not in the dump")
     return notes, Verdict(True)
 
@@ -199,27 +214,11 @@ def _orphans(slabs: SlabObjects) -> list[Orphan]:
 
 
 def registers(kernel: Kernel) -> list[int]:
-    """Return the words of the notes of an ELF dump: the registers of all CPUs are among them.
+    """Return the words of the notes of a dump: the registers of all CPUs are among them.
 
     What they hold counts as if it were on a stack.
     """
-    if kernel.path is None:
-        return []
-    try:
-        with open(kernel.path, "rb") as file:
-            head = file.read(64)
-            if head[:6] != b"\x7fELF\x02\x01":
-                return []
-            table, entry, count = *struct.unpack_from("<Q", head, 32), *struct.unpack_from("<HH", head, 54)
-
-            def read(offset: int, size: int) -> bytes:
-                file.seek(offset)
-                return file.read(max(0, size))
-
-            segments = [one for one in read_segments(read, table, count, 8, entry_size=entry) if one.type == PT_NOTE]
-            data = b"".join(read(one.offset, min(one.filesz, _MOST_NOTES)) for one in segments)[:_MOST_NOTES]
-    except (OSError, ValueError, OverflowError, struct.error):
-        return []
+    data = b"".join(read_notes(kernel.path)[1])[:_MOST_NOTES]
     # Notes are aligned to 4 bytes, and so are the registers in them.
     words = [struct.unpack(f"<{len(part) // 8}Q", part[: len(part) // 8 * 8]) for part in (data, data[4:])]
     return [word for part in words for word in part if word >> 47]

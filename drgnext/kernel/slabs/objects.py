@@ -23,9 +23,9 @@ _known: list[Any] = []  # the last kernel that a command asked about, and its sl
 _BATCH = 1 << 16
 
 #: The states of objects, by the engine's numbers (engine/core/src/kernel/slabs/freelists.rs).
-LEAKED, PLAIN, STACK, UNALIGNED, PHYSICAL, OWN, SET_ASIDE = range(7)
+LEAKED, PLAIN, STACK, UNALIGNED, PHYSICAL, OWN, SET_ASIDE, UNSURE = range(8)
 FREE, FREE_CPU, FREE_SHEAF = 0x40, 0x41, 0x42
-ALLOCATED_STATES = (LEAKED, PLAIN, STACK, UNALIGNED, PHYSICAL, OWN, SET_ASIDE)
+ALLOCATED_STATES = (LEAKED, PLAIN, STACK, UNALIGNED, PHYSICAL, OWN, SET_ASIDE, UNSURE)
 FREE_NAMES: Mapping[int, str] = {
     FREE: "free",
     FREE_CPU: "free, on the list of a CPU",
@@ -34,13 +34,17 @@ FREE_NAMES: Mapping[int, str] = {
 
 
 class Usage(NamedTuple):
-    """The figures of a cache. ``pages`` are those that memstat counts as slab."""
+    """The figures of a cache. ``pages`` are those that memstat counts as slab.
+
+    ``cut`` is how many lists of free objects lead into pages that the dump lacks: up to ``in_use`` are in use then.
+    """
 
     cache: SlabCacheInfo
     slabs: int
     pages: int
     objects: int
     in_use: int
+    cut: int = 0
 
     @property
     def free(self) -> int:
@@ -121,6 +125,12 @@ class SlabObjects:
         self.own_notes += [text.format(odd[name]) for name, text in texts.items() if odd[name]]
         if self.broken:
             self.own_notes.append(f"{len(self.broken)} lists of free objects are damaged: slabcheck shows them")
+        cut = [one for one in self.usage() if one.cut]
+        if cut:
+            self.own_notes.append(
+                f"lists of free objects of {len(cut)} caches lead into pages that the dump lacks: of these caches, at "
+                "most so many objects are in use, and at least so many are free"
+            )
 
     @cached_property
     def broken(self) -> list[tuple[int, Optional[int], int, int]]:
@@ -143,8 +153,8 @@ class SlabObjects:
     def usage(self) -> list[Usage]:
         """Return the figures of each cache, in the kernel's order."""
         found = []
-        for cache, (slabs, pages, objects, inuse, reserved) in zip(self.caches, self.engine.caches()):
-            found.append(Usage(cache, slabs, pages, objects, max(0, inuse - reserved)))
+        for cache, (slabs, pages, objects, inuse, reserved, cut) in zip(self.caches, self.engine.caches()):
+            found.append(Usage(cache, slabs, pages, objects, max(0, inuse - reserved), cut))
         return found
 
     def cache(self, number: Optional[int]) -> Optional[SlabCacheInfo]:

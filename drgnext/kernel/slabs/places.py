@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Optional
 from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.cached_memory import Pages
 from drgnext.kernel.pages.kinds import KINDS
-from drgnext.kernel.slabs.caches import cpu_offsets
 from drgnext.kernel.slabs.objects import FREE_NAMES, SlabObjects
+from drgnext.kernel.slabs.percpu_symbols import PerCpuSymbols
+from drgnext.kernel.stacks.code import symbol_range
 from drgnext.kernel.stacks.tasks import Task, Tasks
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_PAGES = 1 << 16  # pages of stacks and vmap areas that are named by their own addresses
 _WORD = (1 << 64) - 1
-_PERCPU = ("__per_cpu_start", "__per_cpu_end")
+_INIT = ("__init_begin", "__init_end")
 
 
 class Place(NamedTuple):
@@ -103,6 +104,22 @@ class Places:
         yield Place("stack", f"on the stack of pid {task.pid} ({task.comm}){depth}")
 
     def _symbol(self, address: int) -> Iterator[Place]:
+        if not self.is_freed(address):
+            yield from self._named(address)
+
+    def is_freed(self, address: int) -> bool:
+        """Return whether the address lies in what the kernel freed after boot: its initialization code and data.
+
+        Whoever has the page now has nothing to do with the symbols there. A page of the image is reserved until then.
+        """
+        if not self._init[0] <= address < self._init[1]:
+            return False
+        physical = self.slabs.pages.translate(address)
+        kind = self.slabs.engine.kind(physical >> self._layout["page_bits"]) if physical is not None else None
+        return kind not in ("reserved", "unknown")
+
+    def _named(self, address: int) -> Iterator[Place]:
+        """Yield the symbol, also of code that was freed since: a record of who allocated has such addresses."""
         try:
             symbol = self._prog.symbol(address)
         except (LookupError, ValueError, OverflowError):
@@ -120,26 +137,9 @@ class Places:
         return "" if module.name == "kernel" else f" in the module {module.name}"
 
     def _percpu(self, address: int) -> Iterator[Place]:
-        for cpu, shift in enumerate(self._shifts):
-            at = address - shift & _WORD
-            if self._static[0] <= at < self._static[1]:
-                name = next((place.text for place in self._symbol(at)), None) or self._percpu_name(at)
-                yield Place("percpu", f"the per-CPU variable {name} of CPU {cpu}")
-                return
-
-    def _percpu_name(self, offset: int) -> str:
-        """Return the name of a static per-CPU variable. Where offsets begin at 0, drgn looks none up by its address."""
-        index = bisect_right(self._percpu_symbols, (offset, chr(0x10FFFF))) - 1
-        if index < 0:
-            return f"offset {offset:#x}"
-        start, name = self._percpu_symbols[index]
-        return f"{name}+{offset - start:#x}" if offset > start else name
-
-    @cached_property
-    def _percpu_symbols(self) -> list[tuple[int, str]]:
-        first, last = self._static
-        found = ((int(one.address), one.name) for one in self._prog.symbols())
-        return sorted((at, name) for at, name in found if first <= at < last and name not in _PERCPU)
+        found = self._percpu_symbols.at(address)
+        if found is not None:
+            yield Place("percpu", f"the per-CPU variable {found[0]} of CPU {found[1]}")
 
     def _vmap(self, address: int) -> Iterator[Place]:
         area = self._area(address)
@@ -154,7 +154,7 @@ class Places:
         except (FaultError, AttributeError):
             caller = 0
         if caller:
-            named = next(self._symbol(caller), None)
+            named = next(self._named(caller), None)
             who = f", allocated by {named.text if named is not None else hex(caller)}"
         yield Place("vmap", f"in the vmap area {start:#x}-{end:#x}, +{address - start:#x}{who}")
 
@@ -215,17 +215,12 @@ class Places:
         return sorted((task.stack, number) for number, task in enumerate(self._tasks) if task.stack)
 
     @cached_property
-    def _shifts(self) -> list[int]:
-        return cpu_offsets(self._prog)
+    def _percpu_symbols(self) -> PerCpuSymbols:
+        return PerCpuSymbols(self._prog)
 
     @cached_property
-    def _static(self) -> tuple[int, int]:
-        """Return the static per-CPU area, as offsets."""
-        try:
-            first, last = (int(self._prog.symbol(name).address) for name in _PERCPU)
-        except LookupError:
-            return 0, 0
-        return (first, last) if first < last else (0, 0)
+    def _init(self) -> tuple[int, int]:
+        return symbol_range(self._prog, *_INIT) or (0, 0)
 
     # Other addresses of a page.
 
@@ -236,7 +231,7 @@ class Places:
         """
         physical = address - self.slabs.description["direct_map"] & _WORD
         first, length, virtual = self._image
-        if first <= physical < first + length:
+        if first <= physical < first + length and not self.is_freed(virtual + physical - first):
             return virtual + physical - first
         bits = self._layout["page_bits"]
         kind = self.slabs.engine.kind(physical >> bits)

@@ -61,7 +61,7 @@ def kernel_retained(kernel: Kernel, progress: Progress = None) -> KernelRetained
         raise UserError("retained needs a dump: pointers move while it reads a running kernel", "take a dump first")
     slabs = slab_objects(kernel)
     if not _known or _known[0][0] is not slabs:
-        tree = SlabsRetained(slabs.engine, registers(kernel), progress)
-        notes, _verdict = missing_pages(slabs, tree.missing, tree.read)
+        tree = SlabsRetained(slabs.engine, registers(kernel), kernel.lost_pages, progress)
+        notes, _verdict = missing_pages(slabs, tree.missing)
         _known[:] = [(slabs, KernelRetained(slabs, tree, notes))]
     return _known[0][1]

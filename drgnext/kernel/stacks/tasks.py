@@ -15,6 +15,7 @@ from dmods.base.dataclass import dataclass
 from dmods.base.named_tuple import NamedTuple
 from dmods.errors import UsageError
 from drgnext.kernel.dump.cached_memory import Memory
+from drgnext.kernel.dump.cut_lists import CutLists, linked_backwards
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -89,13 +90,22 @@ class _Layout:
 
 
 class Tasks:
-    """The tasks of one kernel. ``notes`` say what the lists did not give."""
+    """The tasks of one kernel."""
 
     def __init__(self, prog: Program, memory: Memory) -> None:
         self._prog = prog
         self._memory = memory
         self._layout = _Layout.of(prog)
-        self.notes: list[str] = []
+        self._damaged: list[str] = []
+        self._cut = CutLists()
+        self._lost: set[int] = set()  # tasks that cannot be read
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what the lists did not give, one line each."""
+        lost = len(self._lost)
+        text = f"{lost} tasks cannot be read (one of them is at {min(self._lost, default=0):#x}): the dump lacks a part"
+        return [*self._damaged, *self._cut.notes, *([f"{text} of each"] if lost else [])]
 
     def at(self, address: int) -> Optional[Task]:
         """Return the task at the address, or None if the dump lacks it."""
@@ -125,6 +135,8 @@ class Tasks:
                 task = self.at(address)
                 if task is not None:
                     yield task
+                else:
+                    self._lost.add(address)
         for address in self._idle():
             if address not in seen and (task := self.at(address)) is not None:
                 yield task
@@ -141,11 +153,14 @@ class Tasks:
         at = self._memory.word(head)
         seen = {head}
         while at != head:
-            if at is None or at in seen or len(seen) > _MOST_TASKS:
-                self.notes.append(
-                    f"the list of {what} at {head:#x} is damaged (it leads to "
-                    f"{'memory that the dump lacks' if at is None else hex(at) + ' again'}): tasks may be missing"
-                )
+            if at is None:
+                self._cut.add(f"the list of {what}", head)
+                for node in linked_backwards(self._memory, head, seen, _MOST_TASKS):
+                    yield node - offset
+                return
+            if at in seen or len(seen) > _MOST_TASKS:
+                text = f"the list of {what} at {head:#x} is damaged (it leads to {at:#x} again): tasks may be missing"
+                self._damaged.append(text)
                 return
             seen.add(at)
             yield at - offset

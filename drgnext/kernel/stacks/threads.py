@@ -62,6 +62,7 @@ class Threads:
         self.tasks = Tasks(prog, self.memory)
         self.stack_size = thread_size(prog)
         self._kept: Optional[tuple[dict[str, int], int]] = None
+        self.kernel = kernel
         self._path = kernel.path
         self._noted: Optional[CpuNotes] = None
         self.walker = StackWalker(self.memory, self.machine, self.code, unwinder, cpu_stacks(prog))

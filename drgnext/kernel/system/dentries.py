@@ -81,11 +81,12 @@ class Dentries:
         entries = list(self.file_systems.values())
         for entry, (inodes, pages, broken) in zip(entries, counted):
             entry.inodes, entry.pages = inodes, pages
-            if broken is not None:
+            if broken is not None and self._reader.memory.word(broken) is None:
+                self._reader.damaged("the list of inodes", broken, None)
+            elif broken is not None:
                 where = f"{entry.kind} {entry.name}".strip()
                 self._reader.note(
-                    f"the list of inodes of {where} is damaged at {broken:#x}, or the dump lacks a part: the rest of "
-                    "it is not counted"
+                    f"the list of inodes of {where} is damaged at {broken:#x}: the rest of it is not counted"
                 )
         self.files = [CachedFile(pages, inode, number, entries[index].address) for pages, inode, number, index in files]
 

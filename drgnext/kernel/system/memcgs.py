@@ -44,6 +44,12 @@ class MemoryGroup(NamedTuple):
     oom: int = 0
 
 
+def has_groups(reader: Reader) -> bool:
+    """Return whether the kernel has memory cgroups (CONFIG_MEMCG, and not cgroup_disable=memory)."""
+    root = reader.symbol("root_mem_cgroup")
+    return root is not None and bool(root.value_())
+
+
 def memory_groups(reader: Reader, threads: Threads) -> list[MemoryGroup]:
     """Return every memory cgroup, a parent before its children. A kernel without CONFIG_MEMCG has no memory cgroup."""
     root = reader.symbol("root_mem_cgroup")

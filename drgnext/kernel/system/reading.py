@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Optional
 
 from drgnext.kernel.dump.cached_memory import Pages
+from drgnext.kernel.dump.cut_lists import CutLists, linked_backwards
 
 if TYPE_CHECKING:
     from drgn import Object, Program
@@ -32,6 +33,7 @@ class Reader:
         self.prog: Program = kernel.prog
         self.memory = Pages(_kernel_only(self.prog.read), FaultError)
         self._notes: list[str] = []
+        self._cut = CutLists()
         self._lost: dict[str, tuple[int, str]] = {}
         self._offsets: Optional[dict[int, int]] = None  # of per-CPU memory, by CPU
 
@@ -44,7 +46,7 @@ class Reader:
             else f"1 of the {what} cannot be read ({first})"
             for what, (count, first) in sorted(self._lost.items())
         ]
-        return [*self._notes, *lost]
+        return [*self._notes, *self._cut.notes, *lost]
 
     def note(self, text: str) -> None:
         """Add a note, once."""
@@ -117,11 +119,18 @@ class Reader:
         return int(offsetof(self.prog.type(structure), member))
 
     def linked(self, head: int, what: str) -> Iterator[int]:
-        """Yield the addresses of the ``struct list_head`` in a list, without its head. ``what`` is for a note."""
+        """Yield the addresses of the ``struct list_head`` in a list, without its head. ``what`` is for a note.
+
+        Where the dump lacks a part of it, the nodes behind that part follow, as far as the links back lead.
+        """
         at = self.memory.word(head)
         seen = {head}
         while at != head:
-            if at is None or at in seen or len(seen) > MOST:
+            if at is None:
+                self.damaged(f"the list of {what}", head, None)
+                yield from linked_backwards(self.memory, head, seen, MOST)
+                return
+            if at in seen or len(seen) > MOST:
                 self.damaged(f"the list of {what}", head, at)
                 return
             seen.add(at)
@@ -251,9 +260,11 @@ class Reader:
         return symbol.name if not offset else f"{symbol.name}+{offset:#x}"
 
     def damaged(self, what: str, start: int, at: Optional[int]) -> None:
-        """Note that a walk stopped early."""
-        where = "memory that the dump lacks" if at is None else f"{at:#x} again"
-        self.note(f"{what} at {start:#x} is damaged (it leads to {where}): the rest is missing")
+        """Note that a walk stopped early: where it had been before, or (None) where the dump lacks memory."""
+        if at is None:
+            self._cut.add(what, start)
+        else:
+            self.note(f"{what} at {start:#x} is damaged (it leads to {at:#x} again): the rest is missing")
 
 
 def number(value: Object) -> int:

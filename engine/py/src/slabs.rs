@@ -157,8 +157,9 @@ impl Slabs {
 
     fn caches(&self) -> Vec<CacheRow> {
         let table = &self.table;
-        let mut rows: Vec<CacheRow> =
-            (0..table.caches.len()).map(|i| (0, table.pages[i], 0, 0, self.reserves.counts[i])).collect();
+        let mut rows: Vec<CacheRow> = (0..table.caches.len())
+            .map(|i| (0, table.pages[i], 0, 0, self.reserves.counts[i], self.reserves.cut[i]))
+            .collect();
         for slab in &table.slabs[..table.slab_count] {
             let row = &mut rows[slab.cache as usize];
             row.0 += 1;
@@ -200,20 +201,19 @@ impl Slabs {
         self.reserves.broken.iter().map(|b| (b.cache, b.cpu, b.after, b.value)).collect()
     }
 
-    fn damage(&self, py: Python<'_>) -> PyResult<(Vec<FaultRow>, u64, u64)> {
+    fn damage(&self, py: Python<'_>) -> PyResult<(Vec<FaultRow>, u64, u64, u64)> {
         let states = self.states(py)?;
         let name = |fault| match fault {
             Fault::Leaves => "leaves",
             Fault::Twice => "twice",
             Fault::Count => "count",
-            Fault::Missing => "missing",
         };
         let row = |d: &dmods_engine::kernel::slabs::freelists::Damage| {
             let slab = &self.table.slabs[d.slab as usize];
             let address = self.table.address(slab.pfn << self.table.page_bits());
             (name(d.fault), address, slab.cache, d.object.map(|node| self.table.describe(node).0), d.value)
         };
-        Ok((states.damage.iter().map(row).collect(), states.faults, states.missing_pages))
+        Ok((states.damage.iter().map(row).collect(), states.faults, states.missing_pages, states.cut.len() as u64))
     }
 
     #[pyo3(signature = (progress = None))]
@@ -283,9 +283,15 @@ impl Slabs {
         Ok((found, None))
     }
 
-    #[pyo3(signature = (registers, progress = None))]
-    fn find_leaks(&self, py: Python<'_>, registers: Vec<u64>, progress: Option<Bound<'_, PyAny>>) -> PyResult<()> {
-        self.search(py, &registers, progress)
+    #[pyo3(signature = (registers, unsure = false, progress = None))]
+    fn find_leaks(
+        &self,
+        py: Python<'_>,
+        registers: Vec<u64>,
+        unsure: bool,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.search(py, &registers, unsure, progress)
     }
 
     fn set_aside(&self, py: Python<'_>, addresses: Vec<u64>) -> PyResult<()> {

@@ -21,6 +21,7 @@ impl Slabs {
     pub(crate) fn searched(
         &self,
         registers: &[u64],
+        unsure: bool,
         space: &mut VirtualMemory,
         control: &Control,
     ) -> Result<(States, Pointers, Leaks), Stopped> {
@@ -34,13 +35,20 @@ impl Slabs {
             pointers.bytes += again.bytes;
         }
         marking::weak(&mut states, &pointers, control)?;
+        marking::unsure(&self.table, &self.reserves, &mut states, &pointers, unsure, control)?;
         let leaks = leaks::find(&self.table, &states, &pointers, control)?;
         Ok((states, pointers, leaks))
     }
 
-    pub(crate) fn search(&self, py: Python<'_>, registers: &[u64], progress: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    pub(crate) fn search(
+        &self,
+        py: Python<'_>,
+        registers: &[u64],
+        unsure: bool,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let (states, found) = self.work(py, progress, |space, control| {
-            let (states, pointers, leaks) = self.searched(registers, space, control)?;
+            let (states, pointers, leaks) = self.searched(registers, unsure, space, control)?;
             let (bytes, missing, only_paged) = (pointers.bytes, pointers.missing, pointers.only_paged(&self.table));
             Ok((states, Found { leaks, pointers: Some(pointers), bytes, missing, only_paged }))
         })?;

@@ -68,16 +68,17 @@ impl SlabsRetained {
 #[pymethods]
 impl SlabsRetained {
     #[new]
-    #[pyo3(signature = (slabs, registers, progress = None))]
+    #[pyo3(signature = (slabs, registers, unsure = false, progress = None))]
     fn new(
         py: Python<'_>,
         slabs: Py<Slabs>,
         registers: Vec<u64>,
+        unsure: bool,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<SlabsRetained> {
         let of = slabs.get();
         let (inner, read, [of_slabs, others]) = of.work(py, progress, |space, control| {
-            let (states, pointers, leaks) = of.searched(&registers, space, control)?;
+            let (states, pointers, leaks) = of.searched(&registers, unsure, space, control)?;
             let inner = retained::find(&of.table, &states, &pointers, &leaks, control)?;
             Ok((inner, pointers.bytes, pointers.missing))
         })?;

@@ -18,7 +18,7 @@ pub(crate) struct Found {
     pub only_paged: Vec<Node>,
 }
 
-pub(crate) type CacheRow = (u64, u64, u64, u64, u64);
+pub(crate) type CacheRow = (u64, u64, u64, u64, u64, u64);
 pub(crate) type GroupRow<'py> = (Option<u32>, u64, Option<Bound<'py, PyBytes>>, u64, u64, u64, u64, u64);
 /// A fault of a freelist: (what, slab, cache, where, value).
 pub(crate) type FaultRow = (&'static str, u64, u32, Option<u64>, u64);

@@ -17,6 +17,21 @@ pub trait Physical: Send + Sync {
     }
 }
 
+/// Fills `buf` from `address`, which begins a page, on. Pages that the dump lacks become zeros, and `lost` gets the number
+/// of each, counted from the first.
+pub fn read_pages(physical: &dyn Physical, address: u64, bits: u32, buf: &mut [u8], mut lost: impl FnMut(usize)) {
+    let mut at = 0;
+    while at < buf.len() {
+        at += physical.read(address.wrapping_add(at as u64), &mut buf[at..]);
+        if at < buf.len() {
+            let next = (((at >> bits) + 1) << bits).min(buf.len());
+            buf[at >> bits << bits..next].fill(0);
+            lost(at >> bits);
+            at = next;
+        }
+    }
+}
+
 /// An ELF dump: its image's segments lie at physical addresses (p_paddr).
 impl Physical for Image {
     fn read(&self, address: u64, buf: &mut [u8]) -> usize {

@@ -117,6 +117,11 @@ impl<'p> VirtualMemory<'p> {
         Some(bytes)
     }
 
+    /// Returns whether the page tables map an address. The dump may lack the page.
+    pub fn is_mapped(&mut self, address: u64) -> bool {
+        self.walker.translate(self.physical, address).is_some()
+    }
+
     /// Returns a word of 8 bytes.
     pub fn word(&mut self, address: u64) -> Option<u64> {
         self.bytes(address).map(u64::from_le_bytes)

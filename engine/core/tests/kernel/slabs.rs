@@ -8,9 +8,9 @@ use dmods_engine::kernel::slabs::check::{check, Zone};
 use dmods_engine::kernel::slabs::freelists::{state, Fault, States};
 use dmods_engine::kernel::slabs::heads::Head;
 use dmods_engine::kernel::slabs::holders::holders;
-use dmods_engine::kernel::slabs::layout::{Cache, SlabLayout};
+use dmods_engine::kernel::slabs::layout::{Cache, Sheaves, SlabLayout};
 use dmods_engine::kernel::slabs::leaks::{find, Leaks};
-use dmods_engine::kernel::slabs::marking::mark;
+use dmods_engine::kernel::slabs::marking::{mark, unsure};
 use dmods_engine::kernel::slabs::reserves::Reserves;
 use dmods_engine::kernel::slabs::retained::{self, Retained};
 use dmods_engine::kernel::slabs::sweep::{sweep, Memory as What};
@@ -58,6 +58,7 @@ pub(super) struct Made {
     pub(super) caches: Vec<Cache>,
     slabs: SlabLayout,
     layout: Layout,
+    unsure: bool,
 }
 
 const PAGES: usize = 64;
@@ -95,6 +96,7 @@ pub(super) fn made() -> Made {
         caches: vec![cache(0xaaa0, 256, 0), cache(0xbbb0, 256, 64)],
         slabs: SlabLayout { direct_map: DIRECT, ..SlabLayout::default() },
         layout: layout(true, 64),
+        unsure: false,
     }
 }
 
@@ -136,6 +138,7 @@ impl Made {
         let pointers = sweep(&table, &states, &mut space, &what, false, &control).unwrap();
         assert_eq!(pointers.starts.len() as u64, table.nodes + 1);
         mark(&mut states, &pointers, &control).unwrap();
+        unsure(&table, &reserves, &mut states, &pointers, self.unsure, &control).unwrap();
         let leaks = find(&table, &states, &pointers, &control).unwrap();
         let tracks = Tracks { table: &table, layout: TrackLayout::default(), physical: &self.memory };
         tracks.of_leaks(&leaks, &control).unwrap();
@@ -333,6 +336,114 @@ fn red_zones_and_poison_tell_what_was_overwritten() {
         ]
     );
     assert_eq!(count, 2);
+}
+
+/// A slab of two pages, whose second page the dump may lack: the objects 15 and 17 of it are free.
+fn with_a_second_page() -> Made {
+    let mut made = made();
+    made.heads[1].kind = Kind::Kernel; // page 17 belongs to the first slab now
+    made.heads[1].pages = 1;
+    (made.heads[0].pages, made.heads[0].objects, made.heads[0].inuse) = (2, 32, 29);
+    made.heads[0].freelist = object(16, 15, 0);
+    made.link(object(16, 15, 0), 248, object(16, 17, 0));
+    made.link(object(16, 17, 0), 248, object(16, 2, 0));
+    made.link(object(16, 2, 0), 248, 0);
+    made
+}
+
+#[test]
+fn a_page_that_the_dump_lacks_is_no_damage_and_its_slab_has_no_leaks() {
+    let (table, states, leaks) = with_a_second_page().leaks();
+    assert_eq!((states.damage.len(), states.cut.len(), states.missing_pages), (0, 0, 0));
+    assert_eq!(state_of(&table, &states, object(16, 2, 0)), state::FREE);
+    assert_eq!(leaks.all.len(), 29 + 1); // and the large block
+    let mut made = with_a_second_page();
+    made.memory.missing.insert(17);
+    made.put(0x1000, object(16, 4, 0));
+    made.put(16 * PAGE + 6 * 256, object(16, 20, 0));
+    let (table, states, leaks) = made.leaks();
+    assert_eq!((states.damage.len(), &states.cut[..], states.missing_pages), (0, &[0][..], 1));
+    assert_eq!(state_of(&table, &states, object(16, 17, 0)), state::FREE);
+    assert_eq!(state_of(&table, &states, object(16, 2, 0)), state::UNSURE); // its link is in the other page
+    assert_eq!(state_of(&table, &states, object(16, 4, 0)), state::PLAIN);
+    assert_eq!(state_of(&table, &states, object(16, 20, 0)), state::UNSURE);
+    assert_eq!(leaks.all.len(), 1);
+}
+
+#[test]
+fn nothing_is_leaked_where_all_is_unsure() {
+    let mut made = made();
+    made.put(0x1000, object(16, 4, 0));
+    made.unsure = true;
+    let (table, states, leaks) = made.leaks();
+    assert!(leaks.all.is_empty());
+    assert_eq!(state_of(&table, &states, object(16, 4, 0)), state::PLAIN);
+    assert_eq!(states.of.iter().filter(|found| **found == state::UNSURE).count(), 16 + 16 + 1 - 1);
+}
+
+#[test]
+fn pages_behind_a_missing_one_are_read() {
+    let mut made = with_a_second_page();
+    (made.heads[0].pages, made.heads[0].objects, made.heads[0].inuse) = (3, 48, 46);
+    made.kinds[18] = Kind::Slab as u8;
+    made.memory.missing.insert(17);
+    made.heads[0].freelist = object(16, 40, 0);
+    made.link(object(16, 40, 0), 248, object(16, 41, 0));
+    made.link(object(16, 41, 0), 248, 0);
+    let (table, states, _) = made.leaks();
+    assert_eq!((states.damage.len(), states.cut.len(), states.missing_pages), (0, 0, 1));
+    assert_eq!(state_of(&table, &states, object(16, 41, 0)), state::FREE);
+}
+
+#[test]
+fn red_zones_beside_a_missing_page_are_checked() {
+    let mut made = with_a_second_page();
+    made.memory.missing.insert(17);
+    let zoned = &mut made.caches[0];
+    (zoned.object_size, zoned.scanned, zoned.red_zone, zoned.inuse) = (96, 96, true, 104);
+    made.memory.bytes[16 * PAGE..17 * PAGE].fill(0xcc);
+    made.link(object(16, 15, 0), 248, object(16, 17, 0));
+    for free in [15, 2] {
+        made.memory.bytes[16 * PAGE + free * 256 + 96..][..8].fill(0xbb); // that 2 is free is not known here
+    }
+    made.memory.bytes[16 * PAGE + 3 * 256 + 97] = 1;
+    let table = made.table();
+    let states = States::new(&table, &Reserves::default(), &made.memory, &Control::default()).unwrap();
+    let (found, count) = check(&table, &states, &made.memory, &Control::default()).unwrap();
+    let said: Vec<_> = found.iter().map(|one| (one.zone, table.describe(one.node).0, one.at, one.length)).collect();
+    assert_eq!((said, count), (vec![(Zone::Behind, object(16, 3, 0), object(16, 3, 0) + 97, 1)], 1));
+}
+
+#[test]
+fn a_list_of_sheaves_in_a_missing_page_is_cut_and_one_that_leads_nowhere_is_damaged() {
+    const SHEAF: u64 = 0x9000;
+    // Tables in pages 61 to 63 map the first 2 MB of the direct map.
+    for (missing, next, wanted) in [
+        (None, DIRECT + SHEAF, (0, 0, 2)),
+        (Some(SHEAF >> 12), DIRECT + SHEAF, (1, 0, 0)),
+        (Some(SHEAF >> 12), 0xdead_0000_0000_0000, (0, 1, 0)),
+    ] {
+        let mut made = made();
+        made.put(63 * PAGE + (DIRECT >> 39) as usize % 512 * 8, (62 << 12) | 3);
+        made.put(62 * PAGE + (DIRECT >> 30) as usize % 512 * 8, (61 << 12) | 3);
+        made.put(61 * PAGE + (DIRECT >> 21) as usize % 512 * 8, 0x83);
+        made.slabs.sheaves =
+            Some(Sheaves { of_barn: vec![0], list: 0, cache: 16, size: 24, objects: 32, of_cpu: vec![] });
+        made.caches[0].barns = vec![DIRECT + 0x1000];
+        (made.put(0x1000, next), made.put(0x1008, DIRECT + SHEAF));
+        let at = SHEAF as usize;
+        (made.put(at, DIRECT + 0x1000), made.put(at + 8, DIRECT + 0x1000));
+        (made.put(at + 16, made.caches[0].address), made.put(at + 24, 2));
+        (made.put(at + 32, object(16, 1, 0)), made.put(at + 40, object(16, 5, 0)));
+        if let Some(pfn) = missing {
+            made.memory.missing.insert(pfn);
+        }
+        let table = made.table();
+        let tables = Tables::new(Format::X86 { clear: 0 }, 63 << 12, 12, 48).unwrap();
+        let mut space = VirtualMemory::new(&made.memory, tables);
+        let found = Reserves::read(&table, &made.slabs, &mut space, &Control::default());
+        assert_eq!((found.cut[0], found.broken.len(), found.counts[0]), wanted, "{missing:?} {next:#x}");
+    }
 }
 
 #[test]

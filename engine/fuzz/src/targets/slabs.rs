@@ -11,7 +11,7 @@ use dmods_engine::kernel::slabs::heads::{Head, Heads};
 use dmods_engine::kernel::slabs::holders::holders;
 use dmods_engine::kernel::slabs::layout::{Bits, Cache, Sheaves, SlabLayout};
 use dmods_engine::kernel::slabs::leaks::find;
-use dmods_engine::kernel::slabs::marking::{mark, set_aside};
+use dmods_engine::kernel::slabs::marking::{mark, set_aside, unsure};
 use dmods_engine::kernel::slabs::reserves::Reserves;
 use dmods_engine::kernel::slabs::sweep::{sweep, Memory};
 use dmods_engine::kernel::slabs::table::Table;
@@ -172,6 +172,7 @@ pub fn slabs(data: &[u8]) {
     assert_eq!(pointers.starts.len() as u64, table.nodes + 1);
     let free = states.of.iter().filter(|state| **state >= state::FREE).count();
     mark(&mut states, &pointers, &control).expect("not cancelled");
+    unsure(&table, &reserves, &mut states, &pointers, false, &control).expect("not cancelled");
     let nodes: Vec<u32> = aside.iter().filter_map(|address| table.exactly(*address)).map(|(_, node)| node).collect();
     set_aside(&mut states, &pointers, &nodes, &control).expect("not cancelled");
     assert_eq!(free, states.of.iter().filter(|state| **state >= state::FREE).count());

@@ -2,7 +2,7 @@
 
 use super::plan::{Piece, Source};
 use crate::control::Control;
-use crate::kernel::physical::Physical;
+use crate::kernel::physical::{read_pages, Physical};
 
 /// Takes what a batch has read.
 pub(super) trait Taker {
@@ -63,16 +63,7 @@ impl Batch {
         let size = ((self.end() - first) << bits) as usize;
         self.bytes.resize(size, 0);
         let mut lost = Vec::new();
-        let mut at = 0;
-        while at < size {
-            at += physical.read((first << bits) + at as u64, &mut self.bytes[at..size]);
-            if at < size {
-                let next = ((at >> bits) + 1) << bits;
-                self.bytes[at..next].fill(0);
-                lost.push(first + (at >> bits) as u64);
-                at = next;
-            }
-        }
+        read_pages(physical, first << bits, bits, &mut self.bytes, |page| lost.push(first + page as u64));
         control.add(size as u64);
         for piece in self.pieces.drain(..) {
             let from = ((piece.pfn - first) << bits) as usize;

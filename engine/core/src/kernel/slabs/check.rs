@@ -2,6 +2,7 @@
 
 use super::freelists::{state, States};
 use super::layout::Cache;
+use super::slab_bytes::SlabBytes;
 use super::table::{Node, Slab, Table};
 use crate::control::{Control, Stopped};
 use crate::kernel::physical::Physical;
@@ -54,7 +55,7 @@ pub fn check(
     control: &Control,
 ) -> Result<(Vec<Overwritten>, u64), Stopped> {
     let mut found = Found { all: Vec::new(), count: 0 };
-    let mut bytes = Vec::new();
+    let mut bytes = SlabBytes::default();
     for (index, slab) in table.slabs.iter().enumerate() {
         if index % 1024 == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);
@@ -63,9 +64,9 @@ pub fn check(
         if !(cache.red_zone || cache.poison || cache.padded) {
             continue;
         }
-        bytes.resize((slab.pages as usize) << table.page_bits(), 0);
-        let got = physical.read(slab.pfn << table.page_bits(), &mut bytes);
-        found.slab(table, slab, cache, &bytes[..got], states);
+        bytes.read(table, slab, physical);
+        let cut = states.cut.binary_search(&(index as u32)).is_ok();
+        found.slab(table, slab, cache, &bytes, (states, cut));
     }
     Ok((found.all, found.count))
 }
@@ -76,7 +77,8 @@ struct Found {
 }
 
 impl Found {
-    fn slab(&mut self, table: &Table, slab: &Slab, cache: &Cache, bytes: &[u8], states: &States) {
+    /// Checks a slab. `cut`: the rest of its freelist is not known, so that any other object may be free.
+    fn slab(&mut self, table: &Table, slab: &Slab, cache: &Cache, bytes: &SlabBytes, (states, cut): (&States, bool)) {
         // Where a damaged dump has the direct map at the end of memory, addresses wrap.
         let base = table.address(slab.pfn << table.page_bits());
         let size = cache.size as usize;
@@ -90,7 +92,9 @@ impl Found {
             };
             let end = object + cache.object_size as usize;
             if cache.red_zone {
-                let expected = if free { RED_INACTIVE } else { RED_ACTIVE };
+                let first = bytes.get(end..end + 1).and_then(|byte| byte.first());
+                let inactive = free || (cut && first == Some(&RED_INACTIVE));
+                let expected = if inactive { RED_INACTIVE } else { RED_ACTIVE };
                 zone(Zone::Before, object - cache.red_left as usize, object, expected);
                 zone(Zone::Behind, end, object + cache.inuse as usize, expected);
             }
@@ -101,7 +105,7 @@ impl Found {
             }
         }
         let last = usize::from(slab.objects) * size;
-        if let (true, Some(rest)) = (cache.padded && slab.objects > 0, bytes.get(last..)) {
+        if let (true, Some(rest)) = (cache.padded && slab.objects > 0, bytes.get(last..bytes.size())) {
             let node = slab.first + u32::from(slab.objects) - 1;
             self.compare(Zone::Rest, node, base.wrapping_add(last as u64), rest, POISON_INUSE);
         }

@@ -1,6 +1,7 @@
 //! Which objects are free, by the freelists of their slabs.
 
 use super::reserves::{Reserve, Reserves};
+use super::slab_bytes::SlabBytes;
 use super::table::{Node, Slab, Table, LARGE};
 use crate::control::{Control, Stopped};
 use crate::kernel::physical::Physical;
@@ -21,6 +22,8 @@ pub mod state {
     pub const OWN: u8 = 5;
     /// Dropped on purpose by the kernel, or held by such an object only.
     pub const SET_ASIDE: u8 = 6;
+    /// Nothing points to it, and it may be free, or be held by a page that the dump lacks.
+    pub const UNSURE: u8 = 7;
     /// Free, on the freelist of its slab.
     pub const FREE: u8 = 0x40;
     /// Free, on the freelist of a CPU.
@@ -38,8 +41,6 @@ pub enum Fault {
     Twice,
     /// The page counts another number of allocated objects than its freelist leaves.
     Count,
-    /// The slab's memory is not in the dump.
-    Missing,
 }
 
 /// A fault of a slab.
@@ -69,6 +70,16 @@ pub struct States {
     pub faults: u64,
     /// Pages of slabs with free objects that the dump lacks.
     pub missing_pages: u64,
+    /// The indices of slabs whose freelist leads into such a page, in order. The rest of their free objects is not known.
+    pub cut: Vec<u32>,
+}
+
+/// Why a freelist has no end.
+enum Ended {
+    /// It is damaged: (what, the object that holds the bad link, the link).
+    Damaged(Fault, Option<Node>, u64),
+    /// It leads into a page that the dump lacks.
+    Lost,
 }
 
 impl States {
@@ -92,7 +103,7 @@ impl States {
                 states.of[*node as usize] = state::OWN;
             }
         }
-        let mut bytes = Vec::new();
+        let mut bytes = SlabBytes::default();
         for index in 0..table.slab_count {
             if index % 4096 == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
@@ -109,20 +120,20 @@ impl States {
         }
     }
 
-    fn slab(&mut self, table: &Table, index: usize, physical: &dyn Physical, bytes: &mut Vec<u8>) {
+    fn slab(&mut self, table: &Table, index: usize, physical: &dyn Physical, bytes: &mut SlabBytes) {
         let slab = table.slabs[index];
         let damage = |fault, object, value| Damage { fault, slab: index as u32, object, value };
         let mut count = 0;
         if slab.freelist != 0 {
-            let size = (slab.pages as usize) << table.page_bits();
-            bytes.resize(size, 0);
-            let got = physical.read(slab.pfn << table.page_bits(), bytes);
-            if got < size {
-                self.missing_pages += ((size - got) >> table.page_bits()) as u64;
-            }
-            count = match self.chain(table, &slab, &bytes[..got]) {
+            bytes.read(table, &slab, physical);
+            self.missing_pages += bytes.lost();
+            count = match self.chain(table, &slab, bytes) {
                 Ok(count) => count,
-                Err((fault, object, value)) => {
+                Err(Ended::Lost) => {
+                    self.cut.push(index as u32);
+                    return;
+                }
+                Err(Ended::Damaged(fault, object, value)) => {
                     self.note(damage(fault, object, value));
                     return;
                 }
@@ -136,7 +147,7 @@ impl States {
     }
 
     /// Follows the freelist of a slab. Returns how many objects are on it.
-    fn chain(&mut self, table: &Table, slab: &Slab, bytes: &[u8]) -> Result<u32, (Fault, Option<Node>, u64)> {
+    fn chain(&mut self, table: &Table, slab: &Slab, bytes: &SlabBytes) -> Result<u32, Ended> {
         debug_assert!(slab.cache != LARGE);
         let cache = &table.caches[slab.cache as usize];
         let base = table.address(slab.pfn << table.page_bits());
@@ -147,18 +158,18 @@ impl States {
         };
         let (mut at, mut before, mut count) = (slab.freelist, None, 0);
         loop {
-            let Some(slot) = slot_of(at) else { return Err((Fault::Leaves, before, at)) };
+            let Some(slot) = slot_of(at) else { return Err(Ended::Damaged(Fault::Leaves, before, at)) };
             let node = slab.first + slot;
             let known = &mut self.of[node as usize];
             if *known == state::FREE {
-                return Err((Fault::Twice, before, at));
+                return Err(Ended::Damaged(Fault::Twice, before, at));
             }
             *known = state::FREE;
             count += 1;
             let word_at = at.wrapping_add(u64::from(cache.offset));
             let place = (word_at.wrapping_sub(base)) as usize;
-            let Some(word) = bytes.get(place..place + 8).and_then(|b| b.first_chunk()) else {
-                return Err((Fault::Missing, Some(node), word_at));
+            let Some(word) = bytes.get(place..place.saturating_add(8)).and_then(|b| b.first_chunk()) else {
+                return Err(Ended::Lost);
             };
             let nexts = cache.next_free(u64::from_le_bytes(*word), word_at);
             if nexts.contains(&0) {

@@ -3,8 +3,9 @@
 //! [`crate::blocks::queue`] follows the pointers, as it does for the blocks of a process. A state of an object is its mark.
 
 use super::freelists::{state, States};
+use super::reserves::Reserves;
 use super::sweep::{Pointers, Weak};
-use super::table::Node;
+use super::table::{Node, Table};
 use crate::blocks::queue::{Marked, Queue};
 use crate::control::{Control, Stopped};
 use crate::hw;
@@ -43,6 +44,27 @@ pub fn weak(states: &mut States, pointers: &Pointers, control: &Control) -> Resu
 pub fn set_aside(states: &mut States, pointers: &Pointers, nodes: &[Node], control: &Control) -> Result<(), Stopped> {
     let held = Held { states: &mut states.of, class: state::SET_ASIDE };
     Marker::new(pointers, &pointers.weak(), held).from(nodes.iter().copied(), control)
+}
+
+/// Marks objects that nothing is known to hold and that may be free, because the dump lacks a part of their slab's freelist, or of
+/// the lists of their cache; and what only they hold. With `all`, it marks each object that nothing is known to hold.
+pub fn unsure(
+    table: &Table,
+    reserves: &Reserves,
+    states: &mut States,
+    pointers: &Pointers,
+    all: bool,
+    control: &Control,
+) -> Result<(), Stopped> {
+    let mut nodes = Vec::new();
+    for (index, slab) in table.slabs.iter().enumerate() {
+        let cut = reserves.cut.get(slab.cache as usize).is_some_and(|lists| *lists > 0)
+            || states.cut.binary_search(&(index as u32)).is_ok();
+        let objects = slab.first..slab.first + u32::from(slab.objects);
+        nodes.extend(objects.filter(|node| (all || cut) && states.of[*node as usize] == state::LEAKED));
+    }
+    let held = Held { states: &mut states.of, class: state::UNSURE };
+    Marker::new(pointers, &pointers.weak(), held).from(nodes.into_iter(), control)
 }
 
 fn is_held(state: u8) -> bool {

@@ -11,7 +11,7 @@
 //! * [`retained`]: what objects keep alive alone, by the dominator tree.
 //! * [`tracks`]: who allocated and freed an object (slub_debug=U).
 //! * [`holders`]: where pointers into some memory lie.
-//! * [`check`]: red zones, poison, and counts that contradict each other.
+//! * [`check`]: red zones, poison, and counts that contradict each other. [`slab_bytes`]: a slab of which pages may be lost.
 
 mod batch;
 pub mod check;
@@ -27,6 +27,7 @@ pub mod node_set;
 pub mod plan;
 pub mod reserves;
 pub mod retained;
+pub mod slab_bytes;
 pub mod sweep;
 pub mod table;
 pub mod tracks;

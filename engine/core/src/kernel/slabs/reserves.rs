@@ -47,12 +47,15 @@ pub struct Reserves {
     pub counts: Vec<u64>,
     /// What is damaged.
     pub broken: Vec<Broken>,
+    /// How many lists, of each cache, lead into memory that the dump lacks. Free objects on their rest count as allocated.
+    pub cut: Vec<u64>,
 }
 
 impl Reserves {
     /// Reads the lists of all caches. When cancelled it leaves out the rest.
     pub fn read(table: &Table, layout: &SlabLayout, memory: &mut VirtualMemory, control: &Control) -> Reserves {
-        let mut found = Reserves { counts: vec![0; table.caches.len()], ..Reserves::default() };
+        let none = vec![0; table.caches.len()];
+        let mut found = Reserves { counts: none.clone(), cut: none, ..Reserves::default() };
         let mut left = MOST_SHEAVES;
         for number in 0..table.caches.len() {
             if control.cancelled() {
@@ -81,7 +84,7 @@ impl Reserves {
             match memory.word(at) {
                 Some(0) => {}
                 Some(first) => self.chain(table, number, cpu as u32, first, memory),
-                None => self.broken.push(Broken { cache: number, cpu: Some(cpu as u32), after: 0, value: at }),
+                None => self.unread(Broken { cache: number, cpu: Some(cpu as u32), after: 0, value: at }, at, memory),
             }
         }
     }
@@ -101,7 +104,7 @@ impl Reserves {
             self.take(number, node, Reserve::Cpu(cpu));
             broken.after = at;
             let word_at = at.wrapping_add(u64::from(cache.offset));
-            let Some(word) = memory.word(word_at) else { break };
+            let Some(word) = memory.word(word_at) else { return self.unread(broken, word_at, memory) };
             let nexts = cache.next_free(word, word_at);
             if nexts.contains(&0) {
                 return;
@@ -118,6 +121,16 @@ impl Reserves {
             }
         }
         self.broken.push(broken); // it does not end, or it leads elsewhere
+    }
+
+    /// Notes that a list leads to an address that cannot be read. It is damaged where nothing is mapped: no kernel has such
+    /// a link. Where something is mapped, the dump lacks that page.
+    fn unread(&mut self, broken: Broken, at: u64, memory: &mut VirtualMemory) {
+        if memory.is_mapped(at) {
+            self.cut[broken.cache as usize] += 1;
+        } else {
+            self.broken.push(broken);
+        }
     }
 
     fn take(&mut self, cache: u32, node: Node, reserve: Reserve) {
@@ -140,8 +153,10 @@ impl Reserves {
         for shift in &layout.cpus {
             for offset in &sheaves.of_cpu {
                 let at = base.wrapping_add(*shift).wrapping_add(*offset);
-                if let Some(sheaf) = memory.word(at).filter(|sheaf| *sheaf != 0) {
-                    self.sheaf(table, number, sheaf, sheaves, memory);
+                match memory.word(at) {
+                    Some(0) => {}
+                    Some(sheaf) => self.sheaf(table, number, sheaf, sheaves, memory),
+                    None => self.cut[number as usize] += 1,
                 }
             }
         }
@@ -151,7 +166,10 @@ impl Reserves {
         for barn in &table.caches[number as usize].barns {
             for offset in &sheaves.of_barn {
                 let head = barn.wrapping_add(*offset);
-                let Some((mut node, _)) = memory.links(head) else { continue };
+                let Some((mut node, _)) = memory.links(head) else {
+                    self.cut[number as usize] += 1;
+                    continue;
+                };
                 let mut before = head;
                 while node != head {
                     match memory.links(node) {
@@ -160,8 +178,12 @@ impl Reserves {
                             self.sheaf(table, number, node.wrapping_sub(sheaves.list), sheaves, memory);
                             (before, node) = (node, next);
                         }
-                        _ => {
-                            self.broken.push(Broken { cache: number, cpu: None, after: before, value: node });
+                        links => {
+                            let broken = Broken { cache: number, cpu: None, after: before, value: node };
+                            match links {
+                                None => self.unread(broken, node, memory),
+                                Some(_) => self.broken.push(broken),
+                            }
                             break;
                         }
                     }
@@ -176,21 +198,27 @@ impl Reserves {
         if let Some((_, node)) = table.exactly(sheaf) {
             self.sheaves.push(node);
         }
-        let size = memory.bytes::<4>(at(sheaves.size)).map_or(0, u32::from_le_bytes);
+        let broken = Broken { cache: number, cpu: None, after: sheaf, value: sheaf };
+        let Some(size) = memory.bytes::<4>(at(sheaves.size)).map(u32::from_le_bytes) else {
+            return self.unread(broken, at(sheaves.size), memory);
+        };
         if size == 0 {
             return;
         }
-        let owner = memory.word(at(sheaves.cache)).unwrap_or(0);
+        let Some(owner) = memory.word(at(sheaves.cache)) else {
+            return self.unread(broken, at(sheaves.cache), memory);
+        };
         if owner != table.caches[number as usize].address || size > MOST_IN_SHEAF {
-            self.broken.push(Broken { cache: number, cpu: None, after: sheaf, value: owner });
+            self.broken.push(Broken { value: owner, ..broken });
             return;
         }
         for index in 0..u64::from(size) {
-            let object = memory.word(at(sheaves.objects).wrapping_add(index * 8)).unwrap_or(0);
+            let place = at(sheaves.objects).wrapping_add(index * 8);
+            let Some(object) = memory.word(place) else { return self.unread(broken, place, memory) };
             match table.exactly(object).filter(|(slab, _)| table.slabs[*slab as usize].cache == number) {
                 Some((_, node)) => self.take(number, node, Reserve::Sheaf),
                 None => {
-                    self.broken.push(Broken { cache: number, cpu: None, after: sheaf, value: object });
+                    self.broken.push(Broken { value: object, ..broken });
                     return;
                 }
             }

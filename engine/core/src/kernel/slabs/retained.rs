@@ -146,6 +146,13 @@ fn searched<W: Index>(
         }
     }
     search.next_tier();
+    let root = search.root()?;
+    for (node, _) in states.of.iter().enumerate().filter(|(_, found)| **found == state::UNSURE) {
+        if search.vertex(node) == 0 {
+            search.reach(root, node, control)?;
+        }
+    }
+    search.next_tier();
     let leaked = search.root()?;
     for node in leaks.direct.iter().map(|direct| direct.node).chain(leaks.all.iter().copied()) {
         // Of the others, only those that weak evidence alone leads to are left.

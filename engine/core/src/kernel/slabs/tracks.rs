@@ -235,8 +235,16 @@ impl Tracks<'_> {
 }
 
 /// The states of allocated objects.
-pub const ALLOCATED: &[u8] =
-    &[state::LEAKED, state::PLAIN, state::STACK, state::UNALIGNED, state::PHYSICAL, state::OWN, state::SET_ASIDE];
+pub const ALLOCATED: &[u8] = &[
+    state::LEAKED,
+    state::PLAIN,
+    state::STACK,
+    state::UNALIGNED,
+    state::PHYSICAL,
+    state::OWN,
+    state::SET_ASIDE,
+    state::UNSURE,
+];
 /// The states of free objects.
 pub const FREE: &[u8] = &[state::FREE, state::FREE_CPU, state::FREE_SHEAF];
 
