@@ -25,10 +25,12 @@ _MOST_KEPT = 1 << 16
 Read = Callable[[int, int], bytes]
 
 
-class Record(tuple[int, int, int]):
+class Record(NamedTuple):
     """A record: its offset in the plain dump, its bytes, and where they are in the flattened file."""
 
-    __slots__ = ()
+    offset: int
+    length: int
+    at: int
 
 
 def _records(read: Read, size: int) -> Iterator[Optional[Record]]:
@@ -44,7 +46,7 @@ def _records(read: Read, size: int) -> Iterator[Optional[Record]]:
             return
         if offset < 0 or not 0 < length <= size - at - RECORD.size:
             return
-        yield Record((offset, length, at + RECORD.size))
+        yield Record(offset, length, at + RECORD.size)
         at += RECORD.size + length
     yield None  # drgn can have a dump of so many records
 
@@ -103,8 +105,8 @@ def _index(read: Read, size: int) -> Index:
         if record is None:
             whole = True
             break
-        end = max(end, record[0] + record[1])
-        if record[0] < _KEPT and len(kept) < _MOST_KEPT:
+        end = max(end, record.offset + record.length)
+        if record.offset < _KEPT and len(kept) < _MOST_KEPT:
             kept.append(record)
     return Index(kept, end, whole)
 

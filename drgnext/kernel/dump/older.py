@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dmods.base.raw_names import printable
-from dmods.cli.drgn_starter import lost_vmcoreinfo
+from dmods.cli.drgn_starter import lost_architecture, lost_vmcoreinfo
 from dmods.corefile.kept import plain_path
 from dmods.errors import UserError
 from drgnext.kernel.dump.target import Kernel
@@ -24,7 +24,9 @@ def open_older(path: str) -> Kernel:
     if vmcoreinfo:
         with open(vmcoreinfo[1], "rb") as file:
             text = file.read()
-    prog = drgn.Program(vmcoreinfo=text)
+    machine = lost_architecture(plain, ())
+    platform = drgn.Platform(drgn.Architecture[machine[1].upper()]) if machine else None
+    prog = drgn.Program(platform, vmcoreinfo=text)
     try:
         prog.set_core_dump(plain)
     except (OSError, ValueError, drgn.FaultError) as error:
