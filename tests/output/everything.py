@@ -29,6 +29,7 @@ PLAIN = (
     "maps",
     "maps -v",
     "maps --contents",
+    "maps --leaked",
     "owners",
     "owners --by type --top 3",
     "owners --by size",
@@ -88,7 +89,7 @@ RECORDED = (
 #: Commands for processes that need a program of another language: tests/runtimes tries them.
 LANGUAGES = {"goroutines", "goobjects"}
 #: The commands that need CPython.
-PYTHON = ("pystack", "pyobjects --top 5", "pyobjects --type dict --top 3", "findstack")
+PYTHON = ("pystack", "pystack --tasks", "pyobjects --top 5", "pyobjects --type dict --top 3", "findstack")
 KERNEL = (
     "memstat",
     "memstat -v",
