@@ -161,7 +161,7 @@ class _Likeness:
         same, total, words = (sum(column) for column in zip(*found))
         if total < _LEAST_PAIRS or self.chance == 1:
             return 0.0
-        return (same - self.chance * total) / (1 - self.chance) / words
+        return float((same - self.chance * total) / (1 - self.chance) / words)
 
     def _counts(self, before: bytes, behind: bytes) -> tuple[int, int, int]:
         """Return (pairs of words of one kind, all pairs, words that may have a pair)."""
