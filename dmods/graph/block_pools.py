@@ -146,7 +146,7 @@ def _is_peak(alike: Sequence[float], step: int, around: int) -> bool:
 
 
 class _Likeness:
-    """Counts words that are of the kind of a word before them, in some pieces. ``chance`` is the part that any two give."""
+    """Counts words that are of the kind of a word before them. ``chance`` is the part that any two give."""
 
     def __init__(self, pieces: Sequence[bytes], with_zeros: bool) -> None:
         self._pieces, self._with_zeros = pieces, with_zeros
