@@ -146,7 +146,7 @@ def _is_peak(alike: Sequence[float], step: int, around: int) -> bool:
 
 
 class _Likeness:
-    """How often words are of the kind of a word before, in some pieces. ``chance`` is how often any two are."""
+    """Counts words that are of the kind of a word before them. ``chance`` is the part that any two give."""
 
     def __init__(self, pieces: Sequence[bytes], with_zeros: bool) -> None:
         self._pieces, self._with_zeros = pieces, with_zeros
@@ -161,7 +161,7 @@ class _Likeness:
         same, total, words = (sum(column) for column in zip(*found))
         if total < _LEAST_PAIRS or self.chance == 1:
             return 0.0
-        return (same - self.chance * total) / (1 - self.chance) / words
+        return float((same - self.chance * total) / (1 - self.chance) / words)
 
     def _counts(self, before: bytes, behind: bytes) -> tuple[int, int, int]:
         """Return (pairs of words of one kind, all pairs, words that may have a pair)."""

@@ -52,7 +52,8 @@ def test_equal_blocks_of_a_megabyte_are_a_suspect(program: Path, tmp_path: Path)
     answer, truth = asked(program, tmp_path, "slabs", "--least", "1M")
     (row,) = answers.by_name(answer)["suspects"]
     assert (row["count"], row["bytes"]) == (truth["blocks"], truth["made"])
-    found = re.search(r": 40 blocks of 1,05[0-9,]+ bytes \(one holds '(.*?)', another '(.*?)'\)", row["sentence"])
+    pool = r": 40 blocks of 1,05[0-9,]+ bytes; each has 2,19\d places of 480 bytes, about 87,[0-9]+ in all"
+    found = re.search(rf"{pool} \(one holds '(.*?)', another '(.*?)'\)", row["sentence"])
     assert found, row["sentence"]
     assert all(re.fullmatch(r"session:\d+:\d+", text) for text in found.groups())
 
