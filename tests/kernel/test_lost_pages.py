@@ -32,7 +32,7 @@ def rows(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_bounds(whole: dict[str, Any], cut: dict[str, Any]) -> None:
-    """What is called exact is right, and the rest are bounds."""
+    """Check that counts which are called exact are right, and that the rest are bounds."""
     known, told = rows(whole), rows(cut)
     assert known.keys() == told.keys()
     exact = [name for name, row in told.items() if row["exact"]]

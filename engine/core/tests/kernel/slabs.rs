@@ -430,11 +430,15 @@ fn a_list_of_sheaves_in_a_missing_page_is_cut_and_one_that_leads_nowhere_is_dama
         made.slabs.sheaves =
             Some(Sheaves { of_barn: vec![0], list: 0, cache: 16, size: 24, objects: 32, of_cpu: vec![] });
         made.caches[0].barns = vec![DIRECT + 0x1000];
-        (made.put(0x1000, next), made.put(0x1008, DIRECT + SHEAF));
+        made.put(0x1000, next);
+        made.put(0x1008, DIRECT + SHEAF);
         let at = SHEAF as usize;
-        (made.put(at, DIRECT + 0x1000), made.put(at + 8, DIRECT + 0x1000));
-        (made.put(at + 16, made.caches[0].address), made.put(at + 24, 2));
-        (made.put(at + 32, object(16, 1, 0)), made.put(at + 40, object(16, 5, 0)));
+        made.put(at, DIRECT + 0x1000);
+        made.put(at + 8, DIRECT + 0x1000);
+        made.put(at + 16, made.caches[0].address);
+        made.put(at + 24, 2);
+        made.put(at + 32, object(16, 1, 0));
+        made.put(at + 40, object(16, 5, 0));
         if let Some(pfn) = missing {
             made.memory.missing.insert(pfn);
         }
