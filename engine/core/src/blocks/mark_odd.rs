@@ -58,7 +58,7 @@ impl<I: Index, const P: usize> Marker<'_, I, P> {
         let width = 16 / P;
         let mut candidates = 0;
         for offset in 0..(bytes.len() + 1).saturating_sub(width) {
-            let aligned = (address + offset as u64).is_multiple_of(width as u64);
+            let aligned = (address + offset as u64) % width as u64 == 0;
             if !aligned && kinds.unaligned {
                 candidates += u64::from(self.root(word_at::<P>(bytes, offset)));
             } else if aligned && kinds.tagged {
