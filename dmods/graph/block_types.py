@@ -31,7 +31,10 @@ def type_of_block(heap: ProcessHeap, address: int, spread: bool = True) -> str:
     block = heap.block_at(address)
     if block is None or block.state == FREE:
         return ""
-    graph = find_typegraph(heap.target) if spread and block.allocator != "Go" else None
+    # Go's runtime tells more of its objects than debug information.
+    if block.allocator == "Go" and (known := type_at(heap.target, block.address)):
+        return known
+    graph = find_typegraph(heap.target) if spread else None
     written = graph.name(block) if graph is not None else None
     return plain_class(written) if written else _by_itself(heap, block) or (_by_kind(heap, block) if spread else "")
 
@@ -59,8 +62,6 @@ def type_of_leaks(heap: ProcessHeap, group: LeakGroup, spread: bool = True) -> s
 
 
 def _by_itself(heap: ProcessHeap, block: Block) -> str:
-    if block.allocator == "Go":
-        return type_at(heap.target, block.address)
     python = in_block(heap.target, block.address, block.size)
     if python is not None:
         return python.type

@@ -12,7 +12,6 @@ from heapq import heappop, heappush
 from typing import Optional
 
 from dmods.base.dataclass import dataclass
-from dmods.graph.block_types import type_of_block
 from dmods.graph.owners import Kept, Owners
 from dmods.graph.suspect_entries import text_of
 
@@ -41,7 +40,7 @@ class Client:
     """A block, and how many blocks of which size its nodes lead to. ``total`` is how many of that size there are.
 
     ``alike`` says that only those count that look like each other. ``exact`` says that all nodes were read. ``text``
-    is one that the block leads to or has, or None.
+    is one that the block leads to or has.
     """
 
     kept: Kept
@@ -50,7 +49,7 @@ class Client:
     size: int
     alike: bool
     exact: bool
-    text: Optional[str]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,8 @@ class _Candidate:
 def find_client(owners: Owners, scope: tuple[str, int], index: Collection[int] = ()) -> Optional[Client]:
     """Return the one block that leads to most blocks of a size in the scope, without keeping them alive; or None.
 
-    ``index`` are blocks that are known to lead to them. A block without a text or a type is not named: it may be just
-    another index.
+    ``index`` are blocks that are known to lead to them. A block without a text is not named: it may be just another
+    index, or in Go a goroutine whose stack has old pointers.
     """
     kinds = _many(owners, scope)
     if not kinds:
@@ -145,7 +144,7 @@ def _client(owners: Owners, found: _Candidate, kinds: Sequence[_Many], scope: tu
             continue
         others = [each for each in found.level if each.size == found.kept.size and each != found.kept]
         text = text_of(owners, found.kept, None, others[:_SIBLINGS])
-        if text is not None or type_of_block(owners.heap, found.kept.address, owners.reads_types):
+        if text is not None:
             return Client(found.kept, count, kind.count, kind.size, kind.shape is not None, step == 1, text)
     return None
 

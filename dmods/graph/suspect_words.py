@@ -77,5 +77,4 @@ def client_in_words(owners: Owners, scope: tuple[str, int], index: Sequence[Kept
     about = "" if found.exact else "about "
     alike = " that look alike" if found.alike else ""
     many = f"{about}{found.count:,} of {found.total:,} blocks of {found.size:,} bytes{alike}"
-    text = f" that has '{found.text}'" if found.text is not None else ""
-    yield Words(f"; {many} also hang on one {block_in_words(owners, found.kept)}", text)
+    yield Words(f"; {many} also hang on one {block_in_words(owners, found.kept)}", f" that has '{found.text}'")
