@@ -71,7 +71,8 @@ def _rounded(number: int) -> int:
 
 def client_in_words(owners: Owners, scope: tuple[str, int], index: Sequence[Kept] = ()) -> Iterator[Words]:
     """Yield who else leads to the blocks of the scope, where one block does. The sentence has named the ``index``."""
-    found = find_client(owners, scope, {kept.address for kept in index})
+    # To look for it takes seconds in a huge heap, of which `triage` reads no types either.
+    found = find_client(owners, scope, {kept.address for kept in index}) if owners.reads_types else None
     if found is None:
         return
     about = "" if found.exact else "about "
