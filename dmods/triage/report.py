@@ -24,10 +24,12 @@ _SCREEN = 23  # lines: those of a terminal of 24 but for the prompt
 _GAPS, _OK, _DRAWN = "what could not be known", "checks that passed", "the bar of memory"
 _OTHER, _SIGNATURE, _MEMORY, _OUTER = "the other explanation", "the signature", "memory", "outer frames"
 _HOLDER = "the end of the largest holder's line"  # two dots stand for it: it is not listed as missing
-_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY, _HOLDER)
+_WHO = "who noticed it"
+_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY, _HOLDER, _WHO)
 _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
 _WIDTH = 80  # columns of a screen, and of lines that are filled
+_LEAST_SAID = 40  # characters of it that say something
 _LEAST_HELD = 1 << 20  # bytes: a holder of less gives way to the crash
 _PYSTACK = "pystack"
 _STACK = "findstack"  # the command with the whole stack
@@ -201,7 +203,7 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
         yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
         for each in finding.evidence[: 2 if number == 1 else 1]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
-        if number == 1 and finding.hands.known:
+        if number == 1 and finding.hands.known and _WHO not in without:
             yield (f"   who: {_cut(finding.hands.text)}",)
         yield (f"   do ({finding.remedy_confidence}): {finding.remedy}",)
         if number == 1 and finding.alternative and _OTHER not in without:
@@ -214,7 +216,8 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
 def _largest_holder(found: Triage, whole: bool) -> Iterator[tuple[Value, ...]]:
     """Yield the line about what holds most memory, unless a finding above says the same.
 
-    If not ``whole``, it is cut to the width of the screen, or left out where it is about little memory.
+    If not ``whole``, it is cut to the width of the screen, with the next command on a line of its own where that leaves
+    too little; or it is left out where it is about little memory.
     """
     holder = found.holder
     if holder is None or any(each.what == holder.what for each in found.findings[:_VERDICT]):
@@ -223,8 +226,11 @@ def _largest_holder(found: Triage, whole: bool) -> Iterator[tuple[Value, ...]]:
     room = _WIDTH - len(type_) - len("..")
     if whole or len(said) <= room:
         yield (_cut(said) + type_,)
-    elif holder.bytes >= _LEAST_HELD:
+    elif holder.bytes >= _LEAST_HELD and len(said) - len(holder.what) + _LEAST_SAID <= room:
         yield (f"{said[:room]}..{type_}",)
+    elif holder.bytes >= _LEAST_HELD:
+        yield (said if len(said) <= _WIDTH else f"{said[: _WIDTH - len('..')]}..",)
+        yield (f"   type: {'; '.join(all_as_typed(holder.next))}",)
 
 
 def holder_sentence(holder: Holder) -> str:
