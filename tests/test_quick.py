@@ -11,26 +11,67 @@ import pytest
 from fixtures import _cache, answers, debuggers, kernel, userlands
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Files in which every test needs another machine, another gdb or another build.
-WHOLE_FILES = {"test_installed.py", "test_another_gdb.py", "test_arm64.py", "test_both.py", "test_oldest_drgn.py"}
-WHOLE_FILES |= {"test_busy.py", "test_planted_slabs.py", "test_rust_types.py"}
-WHOLE_FILES |= {"test_rust_tails.py", "test_rust_states.py"}
-WHOLE_FILES |= {"test_gperftools.py", "test_go.py", "test_browser.py", "test_heaptrack.py", "test_mapper.py"}
-WHOLE_FILES |= {"test_counted.py", "test_redis_types.py", "test_lua_types.py", "test_planted.py", "test_triage.py"}
-WHOLE_FILES |= {"test_sentences.py", "test_triage_troubles.py", "test_size_classes.py"}
-WHOLE_FILES |= {"test_cgo.py", "test_crate.py", "test_differences.py"}
-WHOLE_FILES |= {"test_growth_between.py", "test_gone.py", "test_server.py", "test_named.py", "test_sweep.py"}
-WHOLE_FILES |= {"test_goroutines.py", "test_hooks.py", "test_linked_crates.py", "test_oracle.py", "test_pools.py"}
-WHOLE_FILES |= {"test_heap.py", "test_python.py", "test_stdio.py", "test_triage_servers.py"}
-WHOLE_FILES |= {
-    "test_inside.py",
-    "test_rust_names.py",
-    "test_several.py",
-    "test_crash8.py",
-    "test_own_oracles.py",
-    "test_carried_dumps.py",
-    "test_nginx_types.py",
-    "test_own_symbols.py",
+#: Files, below tests, in which every test needs another machine, another gdb or another build.
+WHOLE_FILES = {
+    "allocators/jemalloc/test_both.py",
+    "allocators/mimalloc/test_commands.py",
+    "allocators/mimalloc/test_crate.py",
+    "allocators/mimalloc/test_damage.py",
+    "allocators/mimalloc/test_gone.py",
+    "allocators/mimalloc/test_oracle.py",
+    "allocators/mimalloc/test_truth.py",
+    "allocators/musl/test_damage.py",
+    "allocators/musl/test_threads.py",
+    "allocators/musl/test_truth.py",
+    "allocators/pymalloc/test_pools.py",
+    "allocators/tcmalloc/test_damage.py",
+    "allocators/tcmalloc/test_stats.py",
+    "allocators/test_growth.py",
+    "allocators/test_linked_crates.py",
+    "allocators/test_named.py",
+    "allocators/test_several.py",
+    "allocators/test_size_classes.py",
+    "audit/test_heaptrack.py",
+    "audit/test_mapper.py",
+    "commands/test_growth_between.py",
+    "drgn/test_oldest_drgn.py",
+    "gdb/test_another_gdb.py",
+    "graph/test_counted.py",
+    "graph/test_lua_types.py",
+    "graph/test_nginx_types.py",
+    "graph/test_redis.py",
+    "graph/test_redis_types.py",
+    "graph/test_rust_states.py",
+    "graph/test_rust_tails.py",
+    "graph/test_rust_types.py",
+    "kernel/test_arm64.py",
+    "kernel/test_bench.py",
+    "kernel/test_busy.py",
+    "kernel/test_carried_dumps.py",
+    "kernel/test_crash8.py",
+    "kernel/test_own_oracles.py",
+    "kernel/test_own_symbols.py",
+    "kernel/test_planted_slabs.py",
+    "kernel/test_sentences.py",
+    "kernel/test_triage_servers.py",
+    "kernel/test_triage_troubles.py",
+    "modules/test_rust_names.py",
+    "profile/test_browser.py",
+    "profile/test_differences.py",
+    "profile/test_go.py",
+    "profile/test_gperftools.py",
+    "runtimes/golang/test_cgo.py",
+    "runtimes/golang/test_goroutines.py",
+    "runtimes/golang/test_growth.py",
+    "runtimes/golang/test_heap.py",
+    "runtimes/golang/test_server.py",
+    "runtimes/golang/test_sweep.py",
+    "runtimes/test_python.py",
+    "test_installed.py",
+    "triage/test_browser.py",
+    "triage/test_hooks.py",
+    "triage/test_planted.py",
+    "triage/test_stdio.py",
 }
 
 
@@ -40,8 +81,8 @@ def test_every_file_has_quick_tests_and_what_is_left_out_is_told() -> None:
     every, quick = (answers.finished(*collect, option, cwd=ROOT) for option in ("--all", "--quick"))
     tests, chosen = ({line for line in done.stdout.splitlines() if "::" in line} for done in (every, quick))
     assert chosen < tests, quick.stderr
-    files, kept = ({Path(test.partition("::")[0]).name for test in found} for found in (tests, chosen))
-    assert files - kept == WHOLE_FILES
+    files, kept = ({test.partition("::")[0] for test in found} for found in (tests, chosen))
+    assert files - kept == {f"tests/{name}" for name in WHOLE_FILES}
     count = len(tests) - len(chosen)
     assert f"{count} tests run only with --all" in quick.stdout
     # Tests that neither run takes (`seldom`) are deselected, too.

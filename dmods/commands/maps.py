@@ -63,6 +63,7 @@ _INDENT = 9
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the mappings by kind, or one by one."""
+    ledger = find_ledger(target)  # it needs memory of its own for many mappings, so it comes first
     found = classify_mappings(target)
     by_kind = _by_kind(found)
     total = sum(size for _kind, _count, size, _dumped in by_kind)
@@ -73,7 +74,6 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         by_kind,
         footer=[f"{'Total':<12} {len(found):8} {total:16} {dumped:16}"] if found else [],
     )
-    ledger = find_ledger(target)
     report = Report([summary], totals={"count": len(found), "bytes": total, "dumped": dumped})
     report.totals["memory"] = ledger.values()
     if args.verbose:

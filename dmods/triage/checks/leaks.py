@@ -34,7 +34,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         return
     groups = group_leaks(heap, facts.callers)
     many = any(group.count >= _MANY and 10 * group.lost >= used for group in groups)
-    share = lost / used
+    share = lost / used if used else 1.0  # damaged headers name blocks outside of all mappings
     if not (lost >= _LARGE or (lost >= _MEDIUM and share >= 0.01) or (lost >= _SMALL and share >= 0.05) or many):
         return
     first = groups[0]
