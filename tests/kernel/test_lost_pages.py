@@ -54,9 +54,9 @@ def changed() -> Iterator[Changed]:
     """Yield a guest's page array, of which pages can be hidden."""
     found = Changed("6.1")
     array = found.array
-    memmap, gathered = array._memmap, array._gathered
+    memmap, gathered, notes = array._memmap, array._gathered, list(array.notes)
     yield found
-    array._memmap, array._gathered = memmap, gathered
+    array._memmap, array._gathered, array.notes[:] = memmap, gathered, notes
     objects._known.clear()
     leaks._known.clear()
 

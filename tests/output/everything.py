@@ -134,8 +134,8 @@ KERNEL = (
     "timers",
     "triage",
 )
-#: The commands for kernels that need a guest with OpenZFS: tests/kernel/test_zfs.py tries them.
-ELSEWHERE = {"zfs"}
+#: Commands for kernels that need another guest: tests/kernel/test_zfs.py and test_growth.py try them.
+ELSEWHERE = {"zfs", "growth"}
 #: Commands for kernels that need a guest with slub_debug=U: tests/kernel/test_planted_slabs.py tries them.
 SLAB_RECORDS = {"allocdby", "bufctl", "bufctl_audit", "freedby", "kmausers", "profile", "umausers"}
 GUEST = ("6.1", "null")
