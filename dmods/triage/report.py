@@ -123,8 +123,11 @@ def _screen(found: Triage, kind: str) -> list[Table]:
             break
         if part == _GAPS and not found.findings:
             continue  # without them, "no finding" says more than is known
+        shorter = [*_text(found, kind, frozenset([*without, part])), _missing([*without, part])]
+        if part == _WHO and _height(shorter) >= _height(tables):
+            continue  # nobody was named
         without.append(part)
-        tables = [*_text(found, kind, frozenset(without)), _missing(without)]
+        tables = shorter
     return tables
 
 
@@ -210,27 +213,28 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
             yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
             yield (f"   type: {'; '.join(all_as_typed(finding.next[:3]))}",)
-    yield from _largest_holder(found, _HOLDER not in without)
+    yield from _largest_holder(found, without)
 
 
-def _largest_holder(found: Triage, whole: bool) -> Iterator[tuple[Value, ...]]:
+def _largest_holder(found: Triage, without: frozenset[str]) -> Iterator[tuple[Value, ...]]:
     """Yield the line about what holds most memory, unless a finding above says the same.
 
-    If not ``whole``, it is cut to the width of the screen, with the next command on a line of its own where that leaves
-    too little; or it is left out where it is about little memory.
+    Without its end, it is cut to the width of the screen. The next command has a line of its own where it leaves too
+    little, and gives way last. A line about little memory is left out.
     """
     holder = found.holder
     if holder is None or any(each.what == holder.what for each in found.findings[:_VERDICT]):
         return
     said, type_ = holder_sentence(holder), f" (type: {'; '.join(all_as_typed(holder.next))})"
     room = _WIDTH - len(type_) - len("..")
-    if whole or len(said) <= room:
+    if _HOLDER not in without or len(said) <= room:
         yield (_cut(said) + type_,)
     elif holder.bytes >= _LEAST_HELD and len(said) - len(holder.what) + _LEAST_SAID <= room:
         yield (f"{said[:room]}..{type_}",)
     elif holder.bytes >= _LEAST_HELD:
         yield (said if len(said) <= _WIDTH else f"{said[: _WIDTH - len('..')]}..",)
-        yield (f"   type: {'; '.join(all_as_typed(holder.next))}",)
+        if _WHO not in without:
+            yield (f"   type: {'; '.join(all_as_typed(holder.next))}",)
 
 
 def holder_sentence(holder: Holder) -> str:
