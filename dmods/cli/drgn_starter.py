@@ -60,7 +60,7 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
     typed = {IN_SHELL: shell_line(["dmods", NAME, dump, *options, *_types(words)])}
     dump = _plain(dump)
-    _check_dump(dump)
+    check_dump(dump)
     known = [*lost_vmcoreinfo(dump), *lost_architecture(dump, options)]
     return become(found, ["-q", *options, *known, "-c", dump, str(FOR_DRGN), name, *words], typed)
 
@@ -142,7 +142,7 @@ def lost_architecture(dump: str, options: Sequence[str]) -> list[str]:
     return [_ARCHITECTURE, machine] if machine in _MACHINES else []
 
 
-def _check_dump(path: str) -> None:
+def check_dump(path: str) -> None:
     """Raise UserError for a dump that drgn answers with a traceback to, or that dmods cannot read."""
     try:
         with open(path, "rb") as file:

@@ -40,7 +40,7 @@ class MemoryUse:
 
     ``kinds`` are bytes by the names of drgnext.kernel.pages.kinds. ``programs`` are known by pid and ns of their start
     since boot. ``uptime`` and ``boot`` (since 1970) are ns; None where the dump does not have them. ``boot_id`` is the
-    kernel's own name of this run, b"" where nobody has asked for it.
+    kernel's own name of this run, b"" where nobody has asked for it. ``exact``: no list of free objects is cut.
     """
 
     total: int
@@ -50,6 +50,7 @@ class MemoryUse:
     uptime: Optional[int]
     boot: Optional[int]
     boot_id: bytes
+    exact: bool = True
     notes: list[str] = field(default_factory=list)
 
 
@@ -60,7 +61,8 @@ def memory_use(kernel: Kernel) -> MemoryUse:
     page = 1 << page_array(kernel).layout["page_bits"]
     kinds = {name: pages * page for name, pages in slabs.counted.kinds.items()}
     caches: dict[str, Slabs] = {}
-    for one in slabs.usage():
+    usage = slabs.usage()
+    for one in usage:
         before = caches.get(one.cache.name, Slabs(0, 0))  # caches of memory cgroups have the names of their roots
         caches[one.cache.name] = Slabs(before.bytes + one.pages * page, before.objects + one.in_use)
     processes = Processes(reader)
@@ -72,7 +74,8 @@ def memory_use(kernel: Kernel) -> MemoryUse:
     clocks = processes.clocks
     notes = [*slabs.notes, *dict.fromkeys(processes.threads.notes), *reader.notes]
     total = slabs.counted.total * page
-    return MemoryUse(total, kinds, caches, programs, clocks.monotonic, clocks.boot, _boot_id(reader), notes)
+    exact = not any(one.cut for one in usage)
+    return MemoryUse(total, kinds, caches, programs, clocks.monotonic, clocks.boot, _boot_id(reader), exact, notes)
 
 
 def same_boot(old: MemoryUse, now: MemoryUse) -> bool:

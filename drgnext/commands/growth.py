@@ -55,11 +55,15 @@ def compared(old: MemoryUse, now: MemoryUse, top: Optional[int] = None) -> Repor
     report.tables.append(_table("caches", _CACHES, caches, top, "Slab caches"))
     report.tables.append(_table("processes", _PROCESSES, processes, top, "Processes, memory and swap"))
     report.notes += _times(old, now, same)
+    for name, one in (("the older dump", old), ("the dump", now)):
+        if not one.exact:
+            report.notes.append(f"{name} lacks a part of the lists of free objects: of its OBJECTS, some may be free")
     report.notes += dict.fromkeys([*now.notes, *(f"the older dump: {note}" for note in old.notes)])
     report.totals.update(
         total_bytes=now.total,
         old_total_bytes=old.total,
         same_boot=same,
+        exact=old.exact and now.exact,
         kinds=len(kinds),
         caches=len(caches),
         processes=len(processes),

@@ -38,7 +38,7 @@ def kdump(
     notes: bytes = b"",
     version: int = 6,
 ) -> bytes:
-    """Return a dump of four page frames, of which none is there."""
+    """Return a dump that has none of its four page frames."""
     data = bytearray(5 * 4096)
     data[:12] = b"KDUMP   " + struct.pack("<i", version)
     for number, text in enumerate(uname):

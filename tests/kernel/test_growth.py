@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dmods.base.dataclass import replace
+from dmods.errors import UserError
 from dmods.report import Report
 from drgnext.commands._memory_use import MemoryUse, Program, Slabs
 from drgnext.commands.growth import compared
+from drgnext.kernel.dump.older import open_older
 from fixtures import _cache, answers
 from fixtures.kernel import grown
 
@@ -95,6 +99,31 @@ def test_rows_that_are_not_shown_are_counted() -> None:
     assert table.rows[0][-1] == "cache-30"
     assert table.footer == ["20 more (--top 30)"]
     assert len(compared(replace(_OLD, caches={}), many, 100).tables[2].rows) == 30
+
+
+def test_objects_that_may_be_free() -> None:
+    report = compared(replace(_OLD, exact=False), _NOW)
+    assert "the older dump lacks a part of the lists of free objects" in report.notes[-1]
+    assert report.totals["exact"] is False
+    assert compared(_OLD, _NOW).totals["exact"] is True
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"a text\n",
+        b"\x7fELF\2\1\1".ljust(16, b"\0") + struct.pack("<HHIQQQIHHHHHH", 4, 62, 1, 0, 64, 0, 0, 64, 56, 5, 0, 0, 0),
+        b"makedumpfile\0\0\0\0".ljust(5000, b"\1"),
+        b"KDUMP   \6".ljust(9000, b"\0"),
+    ],
+    ids=["empty", "text", "headers", "flattened", "compressed"],
+)
+def test_an_older_dump_that_is_none(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(data)
+    with pytest.raises(UserError) as refused:
+        open_older(str(tmp_path / "old"))
+    assert str(tmp_path / "old") in str(refused.value)
 
 
 @pytest.mark.thorough("it boots a guest")

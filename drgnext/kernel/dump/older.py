@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dmods.base.raw_names import printable
-from dmods.cli.drgn_starter import lost_architecture, lost_vmcoreinfo
+from dmods.cli.drgn_starter import check_dump, lost_architecture, lost_vmcoreinfo
 from dmods.corefile.kept import plain_path
 from dmods.errors import UserError
 from drgnext.kernel.dump.target import Kernel
@@ -19,6 +19,7 @@ def open_older(path: str) -> Kernel:
     import drgn
 
     plain, _said = plain_path(path)
+    check_dump(plain)
     vmcoreinfo = lost_vmcoreinfo(plain)
     text = None
     if vmcoreinfo:
@@ -29,7 +30,7 @@ def open_older(path: str) -> Kernel:
     prog = drgn.Program(platform, vmcoreinfo=text)
     try:
         prog.set_core_dump(plain)
-    except (OSError, ValueError, drgn.FaultError) as error:
+    except Exception as error:  # noqa: BLE001 (drgn raises no other type for what libelf and libkdumpfile say)
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UserError(f"{printable(path)} cannot be read: {why}", "give older dumps of the same machine") from None
     if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
