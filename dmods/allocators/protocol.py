@@ -82,7 +82,8 @@ class Heap:
 
     ``notes`` say what is uncertain. ``doubts`` say why a block that is in use may be missing. ``dead`` are words in its
     blocks, or outside, that look like pointers into the heap and are not pointers. ``own`` are addresses of blocks that
-    the allocator took for itself: they are no leaks of the program. ``problems`` is the damage.
+    the allocator took for itself: they are no leaks of the program. ``problems`` is the damage. ``zeroed`` are places
+    of its structures where the dump has zeros (``process.zeroed``).
 
     ``serves_malloc`` says that malloc() of the process gives out its blocks. ``home`` is an address in the module whose
     malloc() that is. ``leaves_links`` says that free blocks are linked by their first word, and that malloc() does not
@@ -97,6 +98,7 @@ class Heap:
     dead: list[tuple[int, int]] = field(default_factory=list)
     own: list[int] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    zeroed: list[int] = field(default_factory=list)
     serves_malloc: bool = True
     home: Optional[int] = None
     leaves_links: bool = False

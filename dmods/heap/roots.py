@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Callable, Optional
 
-from dmods.allocators.search import above_stack_pointers, running_stacks
+from dmods.allocators.search import above_stack_pointers
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.heap.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
 from dmods.heap.readonly import ReadOnly, unreadable_code
 from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
+from dmods.process.ended_threads import ended_first_stack
 from dmods.process.mappings import is_named_memory
 from dmods.process.stack_bounds import known_stack
 from dmods.process.threads import survey_threads
@@ -29,7 +30,6 @@ from dmods.target import AddressRange, Target
 # A core lacks shared file mappings by default (coredump_filter bit 3). Up to this many bytes of them are read from the
 # files.
 _MOST_FROM_FILES = 256 << 20
-_STACK_SAMPLE = 64 << 10
 # The mappings of rings and of submission entries (io_uring/io_uring.c, anon_inode_create_getfile). Cores leave shared
 # file mappings out, and older kernels call these device memory (VM_IO).
 _IO_URING = "anon_inode:[io_uring]"
@@ -63,10 +63,12 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
     """
     roots = Roots()
     excluded = Ranges([*owned, *records.own])
-    stacks, others = survey_threads(target, list(excluded))
-    roots.thread_pointers = sorted({stack.tcb for stack in stacks if stack.tcb is not None} | {*others})
-    roots.stacks = dead_stacks(target, stacks, roots.notes)
-    dead = Ranges([*roots.stacks.dead, *records.scratch])
+    survey = survey_threads(target, list(excluded))
+    known = {stack.tcb for stack in survey.stacks if stack.tcb is not None}
+    roots.thread_pointers = sorted(known | {*survey.other_pointers})
+    roots.stacks = dead_stacks(target, survey.stacks, roots.notes)
+    ended = ended_first_stack(target, survey)
+    dead = Ranges([*roots.stacks.dead, *records.scratch, *([ended] if ended is not None else [])])
     roots.dead = list(dead)
     general = {value for thread in target.threads() for value in thread.registers.values()}
     roots.values = list(general)
@@ -91,12 +93,6 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
         roots.notes.append(
             f"the kernel could not read {mappings} of execute-only memory: a block that only this memory holds is "
             "reported as leaked (gdb's gcore of the living process has its bytes)"
-        )
-    empty = sum(_is_empty(target, sp, end) for sp, end in running_stacks(target))
-    if empty:
-        roots.notes.append(
-            f"the stacks of {empty} threads are all zeros in the dump: what they pointed to may be reported as leaked "
-            "(gdb's gcore before 18 leaves out the stacks that glibc 2.42 makes: take the dump with another)"
         )
     return roots
 
@@ -128,16 +124,6 @@ def bury_made_stacks(
     dead = dead_in_made_stacks(target, roots.stacks, owned, [*roots.ranges, *owned], block_of)
     roots.bury(dead)
     return dead
-
-
-def _is_empty(target: Target, sp: int, end: int) -> bool:
-    """Return whether a thread's stack holds only zeros. A dumped stack has at least its outermost frame.
-
-    gdb copies a mapping from its beginning and stops where it cannot read. In glibc 2.42 the guard is part of the
-    stack's mapping (madvise(2), MADV_GUARD_INSTALL), so gdb stops at once.
-    """
-    above = target.image().read(sp, min(_STACK_SAMPLE, end - sp))
-    return len(above) == min(_STACK_SAMPLE, end - sp) and not above.strip(b"\0")
 
 
 def _memory(target: Target, owned: Ranges, notes: list[str]) -> Iterator[tuple[int, int]]:

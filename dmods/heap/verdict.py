@@ -20,6 +20,7 @@ from dmods.modules.find import writable_segments
 from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import stacks_of
+from dmods.process.zeroed import zeroed_memory
 from dmods.records.auditor import is_lost
 from dmods.report import Report, Verdict
 from dmods.target import Module, Target
@@ -127,6 +128,9 @@ def leak_verdict(heap: ProcessHeap) -> Verdict:
         return Verdict(False, verdict.reason + more)
     if is_lost(heap.target):
         return Verdict(False, "the auditor's tables cannot be told from data of the program: the dump lacks their root")
+    zeroed = zeroed_memory(heap.target, [place for one in heap.heaps for place in one.zeroed])
+    if zeroed:
+        return Verdict(False, zeroed)
     threads = heap.target.threads()
     stacks = _lost_stacks(heap)
     if threads and stacks == len(threads):

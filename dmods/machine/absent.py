@@ -17,6 +17,7 @@ from dmods.corefile.context import crash_context
 from dmods.corefile.kept import plain_path
 from dmods.errors import UserError
 from dmods.heap.mapping_kinds import classify_mappings
+from dmods.process.zeroed import REMEDY, zeroed
 from dmods.target import AddressRange, Target
 
 _ALL = "0x7f"  # every bit that is about the memory of a process: 0 to 6
@@ -51,7 +52,10 @@ class Absence(NamedTuple):
 
 
 def absences(target: Target) -> list[Absence]:
-    """Return what the core lacks of the memory that the process could write, and memory that it could only execute."""
+    """Return what the core lacks of the memory that the process could write, and memory that it could only execute.
+
+    This includes what has zeros there.
+    """
     if target.path is None:
         return []
     target.image()  # the notes about damage are there then
@@ -73,6 +77,8 @@ def absences(target: Target) -> list[Absence]:
     for (why, help_), sizes in found.items():
         kinds = ", ".join(f"{kind} {human_size(size)}" for kind, size in sizes.items())
         made.append(Absence(sum(sizes.values()), f"({kinds}): {why}", help_))
+    unread = "gdb could not read it, and wrote zeros"
+    made += [Absence(each.size, f"({each.what}): {unread}", REMEDY) for each in zeroed(target)]
     return [*made, *_execute_only(target)]
 
 

@@ -17,6 +17,7 @@ from dmods.base.sizes import counted, human_size
 from dmods.corefile.context import context_lines
 from dmods.corefile.keepers.common import Context
 from dmods.corefile.live.context import live_context
+from dmods.corefile.live.process import folder_of
 from dmods.machine.doctor import Remark
 
 _HEADER = regex(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
@@ -46,7 +47,7 @@ class Memory(NamedTuple):
 
 def process_findings(pid: int, proc: str = "/proc", root: str = "/") -> Iterator[Remark]:
     """Yield what is between a live process and a whole core: its memory, its limits, where the core would go."""
-    folder = os.path.join(proc, str(pid))
+    folder = folder_of(pid, proc)
     name = _link(f"{folder}/exe") or _text(f"{folder}/comm").strip()
     yield Remark("process", f"{pid}: {name}")
     yield from context_remarks(live_context(pid, proc))

@@ -1,4 +1,5 @@
-"""Threads that have ended while nobody joined them, by libc's own records. No debug information is needed.
+"""Threads that have ended, by libc's own records: those that nobody joined, and the first one. No debug information is
+needed.
 
 libc keeps the stack of such a thread, with its ``struct pthread``, until pthread_join(3) or pthread_detach(3).
 """
@@ -12,8 +13,8 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.process import glibc_tid, musl_threads
 from dmods.process.mappings import mapping_at
-from dmods.process.stack_bounds import STRUCT_PTHREAD_MAX, musl_pthread, pthread_reach
-from dmods.process.threads import ThreadStack, tid_offset
+from dmods.process.stack_bounds import STRUCT_PTHREAD_MAX, first_stack, musl_pthread, pthread_reach
+from dmods.process.threads import ThreadStack, ThreadSurvey, tid_offset
 from dmods.target import Target
 
 # Words from start_routine to stackblock in glibc's struct pthread (nptl/descr.h): start_routine, arg, eventbuf,
@@ -53,6 +54,32 @@ def unjoined_threads(target: Target, stacks: Sequence[ThreadStack]) -> EndedThre
     state = starts - _JOINSTATE * words.size if starts is not None else None
     joining = bool(found) and _is_joining(target, made, (at, state))
     return EndedThreads(found, joining)
+
+
+def ended_first_stack(target: Target, survey: ThreadSurvey) -> Optional[tuple[int, int]]:
+    """Return the frames of the first thread's stack if that thread has ended (pthread_exit in main), or None.
+
+    Its arguments and environment, from argc on, are still in use. glibc knows where they begin: it keeps the address as
+    the ``stackblock_size`` of the first thread, which has no ``stackblock`` (sysdeps/nptl/dl_tls_init_tp.c of 2.34 and
+    later; nptl/nptl-init.c before).
+    """
+    first, sp = first_stack(target), target.arch.sp
+    threads = target.threads()
+    if first is None or any(t.tid == target.pid or first[0] <= t.registers.get(sp, 0) < first[1] for t in threads):
+        return None
+    words = Words(target.image(), target.arch.word)
+    at = tid_offset(target, survey.stacks)
+    if at is None or not threads:
+        return None
+    for tcb in survey.other_pointers:
+        start = tcb if target.arch.tcb_is_pthread else tcb - STRUCT_PTHREAD_MAX
+        fields = words.many(start, STRUCT_PTHREAD_MAX // words.size) or ()
+        end = next((top for none, top in zip(fields, fields[1:]) if none == 0 and first[0] < top < first[1]), None)
+        if end is not None:
+            ending = glibc_tid.ending(words, tcb, at)
+            has_ended = words.int32(tcb + at) == 0 or (ending is not None and ending.exiting)
+            return (first[0], end) if has_ended else None
+    return None
 
 
 def _is_kept(words: Words, stack: ThreadStack, glibc: Sequence[ThreadStack], at: Optional[int]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +34,6 @@ from dmods.heap.false_pointers.libc import (
 )
 from dmods.heap.false_pointers.linker import unchanged_data, version_hashes
 from dmods.heap.process_heap import find_heap
-from dmods.modules import elf
 from dmods.modules.auxv import AT_BASE, AT_RANDOM
 from dmods.process.arch import I386, X86_64
 from dmods.target import AddressRange, Module, Thread
@@ -341,27 +339,6 @@ def test_a_program_in_a_sysroot_has_its_files(how: str) -> None:
     modules = [m for m in target.modules() if m.path != "[vdso]"]
     assert modules
     assert all(m.file and not m.problem for m in modules)
-
-
-def test_an_empty_stack_is_told(tmp_path: Path) -> None:
-    """gdb's gcore leaves such a stack where it cannot read a guard page."""
-    made = cores.take("sizes")
-    core = tmp_path / "core.1"
-    shutil.copy(made.core, core)
-    target = CoreFile(str(core))
-    sp = target.threads()[0].registers["rsp"]
-    assert not any("all zeros" in note for note in find_heap(target).roots.notes)
-    with open(core, "r+b") as file:
-
-        def read(offset: int, size: int) -> bytes:
-            file.seek(offset)
-            return file.read(size)
-
-        stack = next(s for s in elf.parse(read, "core").loads() if s.vaddr <= sp < s.vaddr + s.filesz)
-        file.seek(stack.offset)
-        file.write(bytes(stack.filesz))
-    notes = find_heap(CoreFile(str(core))).roots.notes
-    assert [note for note in notes if note.startswith("the stacks of 1 threads are all zeros")]
 
 
 _BUFFERED = """

@@ -135,6 +135,7 @@ def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Option
             if arena is None:
                 absent = _is_absent(words, other, mappings)
                 (malloc.gaps if absent else malloc.problems).append(f"the arena at {other:#x} is not in the dump")
+                malloc.zeroed.extend([other] if _is_zeroed(words, other) else [])
                 continue
             malloc.arenas.append(arena)
     _add_heaps(words, malloc, delta, mappings)
@@ -181,13 +182,15 @@ def _header_fits(words: Words, address: int, bins: int) -> bool:
 
 
 def read_arena(words: Words, address: int, delta: int, main: bool) -> Optional[Arena]:
-    """Return the `malloc_state` at `address`, whose bins are `delta` bytes on. None where the dump lacks it."""
+    """Return the `malloc_state` at `address`, whose bins are `delta` bytes on. None where the dump does not have it."""
     size = words.size
     bins = address + delta
     head = words.many(address, delta // size)
     tail = words.many(bins + BIN_LINKS * size + BINMAP_BYTES, 5)
     mutex, flags = words.int32(address), words.int32(address + 4)
     if head is None or tail is None or mutex is None or flags is None:
+        return None
+    if not main and _is_zeroed(words, address):
         return None
     count = {8: 10, 4: 11}[size]  # NFASTBINS
     fastbins = tuple(head[-2 - count : -2]) if len(head) >= count + 2 + 8 // size else ()
@@ -224,8 +227,10 @@ def _add_heaps(words: Words, malloc: Malloc, delta: int, mappings: Sequence[Addr
             if scanned is None:
                 scanned = _scan(words, mappings)
             arena.heaps = sorted(scanned.get(arena.address, []), key=lambda heap: heap.start)
-            if _lacks_a_heap(words, arena, mappings):
+            absent = _absent_heap(words, arena, mappings)
+            if absent is not None:
                 arena.gaps.append("a heap of it is not in the dump: heaps found by their alignment instead")
+                malloc.zeroed.extend([absent] if _is_zeroed(words, absent) else [])
             else:
                 arena.problems.append("its chain of heaps is damaged: heaps found by their alignment instead")
     if malloc.problems or malloc.gaps:
@@ -254,7 +259,17 @@ def heap_at(words: Words, start: int, arena: Optional[int] = None) -> Optional[t
 
 def _is_absent(words: Words, address: int, mappings: Sequence[AddressRange]) -> bool:
     """Return whether the address is mapped and the dump does not have what is there."""
-    return words.at(address) is None and any(address in mapping for mapping in mappings)
+    absent = words.at(address) is None or _is_zeroed(words, address)
+    return absent and any(address in mapping for mapping in mappings)
+
+
+def _is_zeroed(words: Words, address: int) -> bool:
+    """Return whether zeros stand where a heap or a thread arena begins. malloc has set the bins of each.
+
+    gdb writes zeros for memory that it could not read.
+    """
+    found = words.many(address, BIN_LINKS)
+    return found is not None and not any(found)
 
 
 def _chain(words: Words, arena: Arena) -> list[HeapInfo]:
@@ -278,18 +293,18 @@ def _chain(words: Words, arena: Arena) -> list[HeapInfo]:
     return []
 
 
-def _lacks_a_heap(words: Words, arena: Arena, mappings: Sequence[AddressRange]) -> bool:
-    """Return whether the chain of heaps from top on leads to one that is not in the dump."""
+def _absent_heap(words: Words, arena: Arena, mappings: Sequence[AddressRange]) -> Optional[int]:
+    """Return where a heap begins to which the chain from top on leads, and which is not in the dump, or None."""
     for alignment in HEAP_SIZES[words.size]:
         start = arena.top & ~(alignment - 1)
         for _step in range(MOST_ARENAS):
             found = heap_at(words, start, arena.address)
             if found is None:
                 if _is_absent(words, start, mappings):
-                    return True
+                    return start
                 break
             start = found[1]
-    return False
+    return None
 
 
 def _scan(words: Words, mappings: Iterable[AddressRange]) -> dict[int, list[HeapInfo]]:

@@ -298,4 +298,6 @@ def find_glibc(target: Target, taken: Ranges) -> Found:
     words, hint = Words(target.image(), target.arch.word), target.lookup("main_arena")
     mallocs = find_mallocs(words, rest, hint.address if hint else None)
     layout = arrange(words, mallocs, rest, PAGE)
-    return Found([GlibcHeap(NAME, layout.owned, notes=layout.notes, layout=layout)] if mallocs else [])
+    zeroed = [address for malloc in mallocs for address in malloc.zeroed]
+    heap = GlibcHeap(NAME, layout.owned, notes=layout.notes, zeroed=zeroed, layout=layout)
+    return Found([heap] if mallocs else [])

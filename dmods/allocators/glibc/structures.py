@@ -79,3 +79,4 @@ class Malloc:
     parameters: Optional[Parameters] = None
     problems: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)  # what the dump lacks: no damage
+    zeroed: list[int] = field(default_factory=list)  # arenas and heaps of which the dump has zeros

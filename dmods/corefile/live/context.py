@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Callable
 
 from dmods.corefile.keepers.common import LIVE, Context, container_in, decoded
+from dmods.corefile.live.process import folder_of
 
 _MOST_NAMED = 1 << 14  # open files whose names are read
 _MOST_WORDS = 1 << 16  # bytes of the command line
@@ -21,7 +22,7 @@ def live_context(pid: int, proc: str = "/proc") -> Context:
     ``unread`` names what may not be read.
     """
     known, unread = {"pid": str(pid)}, []
-    folder = os.path.join(proc, str(pid))
+    folder = folder_of(pid, proc)
     for name, shown, read in (
         ("limits", "limits", _limits), ("open_fds", "open files", _open_files), ("cgroup", "cgroup", _groups),
         ("cmdline", "command line", _command_line), ("cwd", "current folder", _link("cwd")),

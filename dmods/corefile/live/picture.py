@@ -10,7 +10,7 @@ from dmods.base.sizes import human_size
 from dmods.corefile import elfcore
 from dmods.corefile.kept import unnamed_file
 from dmods.corefile.live.context import live_context
-from dmods.corefile.live.process import Status, check, read_bytes, read_text, refusal, root_of
+from dmods.corefile.live.process import Status, check, folder_of, read_bytes, read_text, refusal, root_of
 from dmods.corefile.live.room import free_memory
 from dmods.corefile.notes import NT_PRSTATUS
 from dmods.corefile.target import CoreFile
@@ -53,10 +53,11 @@ def open_process(pid: int, executable: Optional[str] = None, sysroot: Optional[s
 
 def _open_root(pid: int) -> Optional[int]:
     """Return a descriptor of the process's root where that is not ours: its files outlive the process then."""
-    root = root_of(pid)
+    if root_of(pid) is None:
+        return None
     try:
         # The link of /proc leads there, whatever its text says.
-        return os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if root is not None else None
+        return os.open(f"{folder_of(pid)}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
 
@@ -65,13 +66,15 @@ def _take(pid: int, found: Status, descriptor: int, wide: bool, in_memory: bool)
     """Take the picture into an empty file, and return notes about it."""
     from dmods._engine import take_picture
 
-    page = os.sysconf("SC_PAGE_SIZE")
-    chosen = int(read_text(f"/proc/{pid}/coredump_filter").strip() or "0", 16) | LEAST_FILTER
+    page, folder = os.sysconf("SC_PAGE_SIZE"), folder_of(pid)
+    chosen = int(read_text(f"{folder}/coredump_filter").strip() or "0", 16) | LEAST_FILTER
     path = f"/proc/self/fd/{descriptor}"
     # The process may end as soon as it runs on.
-    words, auxv = (read_bytes(f"/proc/{pid}/{name}") for name in ("cmdline", "auxv"))
+    words, auxv = (read_bytes(f"{folder}/{name}") for name in ("cmdline", "auxv"))
     try:
-        pause, read, unread, left, threads, maps = take_picture(pid, path, chosen, page, in_memory, _LEAST)
+        pause, read, unread, left, threads, maps = take_picture(
+            int(os.path.basename(folder)), path, chosen, page, in_memory, _LEAST
+        )
     except PermissionError:
         raise refusal(pid, check(pid)) from None  # a tracer may have appeared meanwhile
     except ProcessLookupError:
@@ -112,7 +115,7 @@ def _arch(found: Status, pid: int, threads: list[elfcore.LiveThread], wide: bool
 def _is_64_bit(pid: int) -> bool:
     """Return whether the program is one of 64 bits. Where it cannot be read, it is taken for one."""
     try:
-        with open(f"/proc/{pid}/exe", "rb") as file:
+        with open(f"{folder_of(pid)}/exe", "rb") as file:
             return file.read(5) != b"\x7fELF\x01"
     except OSError:
         return True

@@ -35,7 +35,8 @@ def status_of(pid: int) -> Status:
     group = fields.get("Tgid", str(pid))
     if group != str(pid):
         raise UserError(f"{pid} is a thread of process {group}", f"give the process: -p {group}")
-    sizes = [fields.get(name, "0").split()[0] for name in ("RssAnon", "RssShmem", "VmSwap")]
+    of_memory = dict(re.findall(r"^(\w+):\s*(.*)$", read_text(f"{folder_of(pid)}/status"), re.MULTILINE))
+    sizes = [of_memory.get(name, "0").split()[0] for name in ("RssAnon", "RssShmem", "VmSwap")]
     return Status(
         fields.get("Name", ""),
         fields.get("State", "")[:1],
@@ -51,7 +52,7 @@ def check(pid: int) -> Status:
     shown = f"process {pid} ({found.name})"
     if pid == os.getpid():
         raise UserError(f"{shown} is this dmods itself", "give the pid of another process")
-    if found.state in _HAS_ENDED and not _has_threads(pid):
+    if found.state in _HAS_ENDED and _living_thread(pid) is None:
         raise UserError(f"{shown} has ended: it is a zombie, and has no memory", "its parent did not wait for it yet")
     if _is_kernel_thread(pid):
         raise UserError(f"{shown} is a thread of the kernel, and has no memory of its own", "for kernels: a vmcore")
@@ -88,15 +89,27 @@ def refusal(pid: int, found: Status, proc: str = "/proc") -> UserError:
     return UserError(f"{what}: {_forbidden_by(proc)} forbids it, and {lacks}", f"{as_root}; {_CONTAINER}")
 
 
+def folder_of(pid: int, proc: str = "/proc") -> str:
+    """Return the folder in /proc that has the memory, the files and the program of a process.
+
+    Those of a thread that has ended are empty, and the first thread may end before the others (pthread_exit in main).
+    Then it is that of a thread which lives: /proc/TID is not listed, and is there (fs/proc/base.c, proc_pid_lookup).
+    """
+    folder = os.path.join(proc, str(pid))
+    living = _living_thread(pid, proc) if _has_ended(folder) else None
+    return folder if living is None else os.path.join(proc, str(living))
+
+
 def root_of(pid: int) -> Optional[str]:
     """Return the folder that the process's files are below, or None where its root is ours, or cannot be read.
 
     It is /proc/PID/root in another mount namespace, whose files have no other path here.
     """
+    folder = folder_of(pid)
     try:
-        if os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
-            return f"/proc/{pid}/root"
-        root = os.readlink(f"/proc/{pid}/root")
+        if os.readlink(f"{folder}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
+            return f"{folder}/root"
+        root = os.readlink(f"{folder}/root")
         return root if root != os.readlink("/proc/self/root") else None
     except OSError:
         return None
@@ -116,14 +129,19 @@ def read_bytes(path: str) -> bytes:
         return b""
 
 
-def _has_threads(pid: int) -> bool:
-    """Return whether a thread of the process lives. The first thread may end before the others."""
+def _living_thread(pid: int, proc: str = "/proc") -> Optional[int]:
+    """Return the tid of the first thread of a process that has not ended, or None."""
     try:
-        tids = os.listdir(f"/proc/{pid}/task")
+        tids = sorted(int(name) for name in os.listdir(f"{proc}/{pid}/task") if name.isdecimal())
     except OSError:
-        return False
-    states = (read_text(f"/proc/{pid}/task/{tid}/stat").rpartition(")")[2].split()[:1] for tid in tids)
-    return any(state and state[0] not in _HAS_ENDED for state in states)
+        return None
+    return next((tid for tid in tids if not _has_ended(f"{proc}/{pid}/task/{tid}")), None)
+
+
+def _has_ended(folder: str) -> bool:
+    """Return whether a thread has ended, by its folder in /proc."""
+    state = read_text(f"{folder}/stat").rpartition(")")[2].split()[:1]
+    return not state or state[0] in _HAS_ENDED
 
 
 def _is_kernel_thread(pid: int) -> bool:
