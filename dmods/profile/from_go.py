@@ -26,6 +26,7 @@ _RECORDS = 1 + 3  # active, and future[3]
 _MOST_FRAMES = 1024  # maxProfStackDepth
 _MOST_BUCKETS = 1 << 20
 _MOST_RATE = 1 << 40
+_RUNTIME = ("runtime.", "internal/runtime/")  # the second since 1.24 (runtime/pprof/protomem.go, writeHeapProto)
 
 
 class Bucket(NamedTuple):
@@ -150,6 +151,6 @@ def _without_runtime(stack: tuple[int, ...], locations: Locations) -> tuple[int,
         stack = stack[:-1]
     for first, place in enumerate(stack):
         lines = locations.all[place].lines
-        if not lines or not all(line.function.startswith("runtime.") for line in lines):
+        if not lines or not all(line.function.startswith(_RUNTIME) for line in lines):
             return stack[first:]
     return stack

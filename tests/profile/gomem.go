@@ -41,7 +41,29 @@ func descend(n int) {
 	}
 }
 
+// The runtime's own functions allocate here: those of maps are in internal/runtime/maps since 1.24.
+//
+//go:noinline
+func mapped(n int) map[int][4]int {
+	m := map[int][4]int{}
+	for i := 0; i < n; i++ {
+		m[i] = [4]int{i}
+	}
+	return m
+}
+
+//go:noinline
+func joined(n int) string {
+	text := ""
+	for i := 0; i < n; i++ {
+		text += string(rune('a' + i%26))
+	}
+	return text
+}
+
 var sink []byte
+var table map[int][4]int
+var text string
 
 func main() {
 	runtime.MemProfileRate = 4096
@@ -49,6 +71,8 @@ func main() {
 	large(7)
 	garbage(20000)
 	descend(40)
+	table = mapped(50000)
+	text = joined(2000)
 	runtime.GC()
 	garbage(3000)
 	runtime.GC()

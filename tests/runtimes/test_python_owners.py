@@ -36,9 +36,11 @@ def _truth(made: PythonCore) -> dict[str, list[tuple[int | None, int]]]:
     return {name: [(at and at ^ pythons.HIDDEN, size) for at, size in rows] for name, rows in truth.items()}
 
 
+# The hooks of debug mode put words before and behind each object and each table.
+@pytest.mark.parametrize("options", [(), ("-X", "dev")], ids=["plain", "debug"])
 @VERSIONS
-def test_each_object_belongs_to_its_variable(version: str) -> None:
-    made = pythons.core(version, "variables")
+def test_each_object_belongs_to_its_variable(version: str, options: tuple[str, ...]) -> None:
+    made = pythons.core(version, "variables", *options)
     owners = find_owners(made.target())
     truth = _truth(made)
     assert {"app.store.cache", "program.py:LINE main: mine"} <= truth.keys()

@@ -116,9 +116,7 @@ pub fn object(
     block: u64,
     size: u64,
 ) -> Option<Found> {
-    // The hooks of PYTHONMALLOC=debug put 16 bytes before what they give: a size, a letter and 7 bytes of 0xfd.
-    let guarded = words.word(block.checked_add(8)?, 8).is_some_and(|word| word >> 8 == 0xfd_fdfd_fdfd_fdfd);
-    let skip = if guarded { 16 } else { 0 };
+    let skip = given(words, block)? - block;
     for start in STARTS {
         let at = block.checked_add(start + skip)?;
         let room = size.checked_sub(start + skip).filter(|&room| room >= 16)?;
@@ -129,6 +127,15 @@ pub fn object(
         return Some(found);
     }
     None
+}
+
+/// Returns where the memory begins that the interpreter was given of a block.
+///
+/// The hooks of PYTHONMALLOC=debug put 16 bytes before it: a size, a letter and 7 bytes of 0xfd (Objects/obmalloc.c,
+/// _PyMem_DebugRawAlloc).
+pub fn given(words: &mut CachedReader<'_>, block: u64) -> Option<u64> {
+    let guarded = words.word(block.checked_add(8)?, 8).is_some_and(|word| word >> 8 == 0xfd_fdfd_fdfd_fdfd);
+    block.checked_add(if guarded { 16 } else { 0 })
 }
 
 /// Returns the object at `at`, `start` bytes behind what its type puts before it. It has at most `room` bytes.

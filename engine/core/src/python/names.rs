@@ -3,7 +3,7 @@
 //! A variable of a module is an entry of its dictionary, and so is an attribute of a class. An entry has the name and the
 //! value side by side, so its memory is the variable's. Nothing has a name here that the process does not have.
 
-use super::census::Found;
+use super::census::{given, Found};
 use super::keys::Keys;
 use super::types::{Kind, Types};
 use super::{Release, StrState};
@@ -127,7 +127,10 @@ impl Reader<'_, '_> {
             return None;
         }
         let start = self.word(dict, 32)?;
-        let (block, ..) = self.heap.find(start).filter(|found| !found.0.free && found.0.address == start)?;
+        let (block, ..) = self.heap.find(start).filter(|found| !found.0.free)?;
+        if given(self.words, block.address)? != start {
+            return None;
+        }
         let Keys { entries, stride, used, .. } = Keys::read(self.words, self.release, start)?;
         let room = block.address.saturating_add(block.size).checked_sub(entries)? / stride;
         let mut found = Vec::new();

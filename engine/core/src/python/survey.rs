@@ -1,6 +1,6 @@
 //! Which block has which object, and which objects give others a name.
 
-use super::census::{self, Found};
+use super::census::{self, given, Found};
 use super::links::Links;
 use super::names::{self, Holder, Reader, MOST_ENTRIES};
 use super::types::{Kind, Type, Types, BORROWED};
@@ -173,9 +173,7 @@ impl Looking<'_> {
     /// (Objects/listobject.c).
     fn take_behind_items(&mut self, list: u64) {
         let (Some(count), Some(start)) = (self.word(list, 16), self.word(list, 24)) else { return };
-        let Some((block, ..)) = self.heap.find(start).filter(|found| found.0.address == start && !found.0.free) else {
-            return;
-        };
+        let Some(block) = self.given_as(start) else { return };
         let end = block.address.saturating_add(block.size);
         if count > block.size / 8 {
             return;
@@ -185,10 +183,15 @@ impl Looking<'_> {
 
     /// Notes that the block that a word points to has no pointers: those that seem to be there are left over.
     fn take_all_of(&mut self, place: u64) {
-        let found = self.word(place, 0).and_then(|start| Some((start, self.heap.find(start)?.0)));
-        if let Some((_, block)) = found.filter(|&(start, block)| start == block.address && !block.free) {
+        if let Some(block) = self.word(place, 0).and_then(|start| self.given_as(start)) {
             self.survey.borrowed.push((block.address, block.address.saturating_add(block.size)));
         }
+    }
+
+    /// Returns the block in use that the interpreter knows by the address, or None.
+    fn given_as(&mut self, start: u64) -> Option<Block> {
+        let (block, ..) = self.heap.find(start).filter(|found| !found.0.free)?;
+        (given(&mut self.words, block.address)? == start).then_some(block)
     }
 
     /// Returns where the content begins that is no pointers. Until 3.11, a str may be one that has its characters elsewhere.
@@ -215,7 +218,8 @@ impl Looking<'_> {
     fn buffer(&mut self, object: &Found, offset: u64, part: Part) {
         let Some(start) = self.word(object.address, offset).filter(|&start| start != 0) else { return };
         let Some((block, ..)) = self.heap.find(start).filter(|found| !found.0.free) else { return };
-        if start == block.address || (part == Part::Values && start <= block.address.saturating_add(64)) {
+        let Some(first) = given(&mut self.words, block.address) else { return };
+        if start == first || (part == Part::Values && start <= first.saturating_add(64)) {
             self.note(block.address, object.kind, part);
         }
     }
