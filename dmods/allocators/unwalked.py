@@ -19,16 +19,27 @@ from dmods.target import AddressRange, Module, Target
 
 
 class Runtime(NamedTuple):
-    """A language runtime with a heap of its own. `files` and `symbol` are as in ``Other``."""
+    """A language runtime with a heap of its own. `files` and `symbol` are as in ``Other``.
+
+    A program with the `section` has the runtime, and with that of another runtime it has the other.
+    """
 
     what: str
     name: str
     files: str
     symbol: str
+    section: str = ""
 
 
 RUNTIMES = (
     Runtime("a Java virtual machine", "Java", r"libjvm\.so$", "JNI_CreateJavaVM"),
+    # Bun. It has some symbols of V8 and of Node.js for their modules. WTF's configuration has a section of its own
+    # (Source/WTF/wtf/WTFConfig.cpp), under the name that Darwin has for it.
+    Runtime(
+        "a program with the JavaScript engine JavaScriptCore", "JavaScriptCore",
+        r"/lib(javascriptcoregtk|JavaScriptCore|WPEWebKit|webkit2?gtk)[-.][^/]*$", "JSGlobalContextCreate",
+        "__DATA,__wtf_config",
+    ),  # fmt: skip
     Runtime("a program with the JavaScript engine V8", "V8", r"/lib(node|v8)[-.][^/]*$", "node_module_register"),
     Runtime("an Erlang virtual machine (BEAM)", "Erlang", r"/beam(\.[a-z]+)*$", "enif_alloc"),
     Runtime("a Ruby interpreter", "Ruby", r"/libruby[-.0-9][^/]*$", "ruby_init"),
@@ -180,8 +191,10 @@ def unwalked_heap_notes(
     found = [*foreign]
     if is_go(target) and "Go" not in walked:
         found.append(_runtime_note("a Go program", "Go", " (cgo)"))
-    for runtime in RUNTIMES:
-        if _is_there(target, modules, program, runtime.files, runtime.symbol):
+    file = program.file or "" if program is not None else ""
+    sure = next((one for one in RUNTIMES if one.section and elf_section(file, one.section) is not None), None)
+    for runtime in RUNTIMES if sure is None else (sure,):
+        if runtime is sure or _is_there(target, modules, program, runtime.files, runtime.symbol):
             found.append(_runtime_note(runtime.what, runtime.name))
     others = [other for other in OTHERS if other.name not in walked]
     there = [other.name for other in others if _is_there(target, modules, program, other.files, other.symbol)]

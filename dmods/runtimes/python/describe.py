@@ -64,10 +64,12 @@ def dict_key(target: Target, address: int) -> Optional[str]:
 def object_in(objects: Objects, block: int, size: int) -> Optional[int]:
     """Return where the object in a block begins, or None if the block holds none.
 
-    The engine's census has the same rule (engine/core/src/python/census.rs): what stands before the object must be what
-    its type asks for.
+    The engine's census has the same rules (engine/core/src/python/census.rs): what stands before the object must be
+    what its type asks for, and before that are the words of debug hooks, twice in large blocks.
     """
-    skip = 16 if objects.image.read(block + 9, 7) == b"\xfd" * 7 else 0
+    skip = 0
+    while skip < 32 and objects.image.read(block + skip + 9, 7) == b"\xfd" * 7:
+        skip += 16
     for start in _STARTS[:3]:
         at = block + skip + start
         kind = objects.type_of(at) if start + skip + 16 <= size else None

@@ -132,10 +132,16 @@ pub fn object(
 /// Returns where the memory begins that the interpreter was given of a block.
 ///
 /// The hooks of PYTHONMALLOC=debug put 16 bytes before it: a size, a letter and 7 bytes of 0xfd (Objects/obmalloc.c,
-/// _PyMem_DebugRawAlloc).
+/// _PyMem_DebugRawAlloc). A block of more than 512 bytes has them twice: pymalloc asks PyMem_RawMalloc() for it, which has
+/// hooks of its own.
 pub fn given(words: &mut CachedReader<'_>, block: u64) -> Option<u64> {
-    let guarded = words.word(block.checked_add(8)?, 8).is_some_and(|word| word >> 8 == 0xfd_fdfd_fdfd_fdfd);
-    block.checked_add(if guarded { 16 } else { 0 })
+    let mut at = block;
+    for _ in 0..2 {
+        if words.word(at.checked_add(8)?, 8).is_some_and(|word| word >> 8 == 0xfd_fdfd_fdfd_fdfd) {
+            at = at.checked_add(16)?;
+        }
+    }
+    Some(at)
 }
 
 /// Returns the object at `at`, `start` bytes behind what its type puts before it. It has at most `room` bytes.
