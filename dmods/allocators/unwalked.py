@@ -36,10 +36,12 @@ RUNTIMES = (
     # Bun. It has some symbols of V8 and of Node.js for their modules. WTF's configuration has a section of its own
     # (Source/WTF/wtf/WTFConfig.cpp), under the name that Darwin has for it.
     Runtime(
-        "a program with the JavaScript engine JavaScriptCore", "JavaScriptCore",
-        r"/lib(javascriptcoregtk|JavaScriptCore|WPEWebKit|webkit2?gtk)[-.][^/]*$", "JSGlobalContextCreate",
+        "a program with the JavaScript engine JavaScriptCore",
+        "JavaScriptCore",
+        r"/lib(javascriptcoregtk|JavaScriptCore|WPEWebKit|webkit2?gtk)[-.][^/]*$",
+        "JSGlobalContextCreate",
         "__DATA,__wtf_config",
-    ),  # fmt: skip
+    ),
     Runtime("a program with the JavaScript engine V8", "V8", r"/lib(node|v8)[-.][^/]*$", "node_module_register"),
     Runtime("an Erlang virtual machine (BEAM)", "Erlang", r"/beam(\.[a-z]+)*$", "enif_alloc"),
     Runtime("a Ruby interpreter", "Ruby", r"/libruby[-.0-9][^/]*$", "ruby_init"),

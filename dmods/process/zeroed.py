@@ -26,7 +26,7 @@ _MOST_NAMES = 3
 
 
 class Zeroed(NamedTuple):
-    """What a debugger wrote zeros for, in words, and the bytes of its mappings."""
+    """Memory for which a debugger wrote zeros: its name in words, and the bytes of its mappings."""
 
     what: str
     size: int
