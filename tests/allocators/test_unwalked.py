@@ -111,3 +111,17 @@ def test_a_runtime_is_named_with_the_size_of_its_memory(
     sizes = [int(found[1]) for note in notes if (found := re.search(r"\((\d+) bytes\) of anonymous memory", note))]
     assert len(of_runtime) == len(sizes) == (name is not None)
     assert all(ARENA <= size < ARENA + (1 << 20) for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("section", "name"), quick.only([(True, "JavaScriptCore")], [(True, "JavaScriptCore"), (False, "V8")])
+)
+def test_engines_of_javascript_are_told_apart(section: bool, name: str, tmp_path: Path) -> None:
+    """Bun has symbols of Node.js and V8, for their modules, and a section of WTF."""
+    source = tmp_path / "runtime.c"
+    config = r'__asm__(".section \"__DATA,__wtf_config\",\"aw\"\n.quad 1\n.text");' if section else ""
+    source.write_text(config + RUNTIME.replace("NAME", "node_module_register"))
+    core = kernel_core(compile_c(source, tmp_path / "runtime", "-rdynamic"), tmp_path)
+    notes = [note for note in find_heap(CoreFile(str(core))).notes if "own heap is not walked" in note]
+    assert len(notes) == 1
+    assert f"{name}'s own heap" in notes[0]

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from dmods._engine import Symbols, demangle, elf_section
 from dmods.corefile.target import CoreFile
@@ -286,6 +287,30 @@ def test_tables_that_lie() -> None:
     for junk in (b"", b"\x7fELF", table[:64] + b"\xff" * 500, b"\xff" * 64):
         assert len(Symbols([], [junk])) == 0
     assert len(Symbols(["/nonexistent", "/dev/null", "/"], [])) == 0
+
+
+def test_a_symbol_whose_section_has_another_number(tmp_path: Path) -> None:
+    """As in Deno, where all dynamic symbols say .init and lie in .text. Data and thread-local data are as they were."""
+    source = tmp_path / "numbers.c"
+    source.write_text(
+        "int first(void) { return 1; } int second(void) { return 2; } int data = 3; _Thread_local int tls = 4;"
+    )
+    library = compile_c(source, tmp_path / "numbers.so", "-shared", "-fPIC", "-s")
+    proper = {name: Symbols([str(library)]).lookup(name) for name in ("first", "second", "data", "tls")}
+    assert None not in proper.values()
+    raw = bytearray(library.read_bytes())
+    with open(library, "rb") as stream:
+        file = ELFFile(stream)
+        table, init = file.get_section_by_name(".dynsym"), file.get_section_index(".init")
+        for number, symbol in enumerate(table.iter_symbols()):
+            if symbol.name in ("first", "second"):
+                struct.pack_into("<H", raw, table["sh_offset"] + 24 * number + 6, init)
+    changed = tmp_path / "changed.so"
+    changed.write_bytes(raw)
+    symbols = Symbols([str(changed)])
+    assert {name: symbols.lookup(name) for name in proper} == proper
+    assert proper["first"] is not None
+    assert symbols.at(proper["first"][0] + 1) == ("first", *proper["first"])
 
 
 def test_large_tables_load() -> None:

@@ -20,6 +20,31 @@ const MAX_SYMBOLS: usize = 1 << 24;
 /// How many enclosing symbols are tried for one address. Real ones nest two or three deep.
 const MAX_NESTING: usize = 64;
 
+/// The sections of a file by their numbers, as (start, end, flags), and those that are memory by their addresses.
+struct Extents<'a> {
+    all: &'a [(u64, u64, u64)],
+    by_address: Vec<(u64, u64, u64)>,
+}
+
+impl<'a> Extents<'a> {
+    fn of(all: &'a [(u64, u64, u64)]) -> Self {
+        let is_memory = |flags: u64| flags & u64::from(elf::SHF_ALLOC) != 0 && flags & u64::from(elf::SHF_TLS) == 0;
+        let mut by_address: Vec<_> = all.iter().copied().filter(|one| is_memory(one.2) && one.0 < one.1).collect();
+        by_address.sort_unstable();
+        Extents { all, by_address }
+    }
+
+    /// Returns the section of a symbol: the one that it names, or, where that does not have the address, the one that does.
+    /// Tools that add or drop sections leave old numbers in the dynamic symbols (Deno 2.9). The loader does not look at them.
+    fn of_symbol(&self, number: usize, address: u64, thread_local: bool) -> Option<(u64, u64, u64)> {
+        let named = *self.all.get(number)?;
+        let is_other = number != 0 && !thread_local && !(named.0..=named.1).contains(&address);
+        let before = self.by_address.partition_point(|one| one.0 <= address).checked_sub(1);
+        let holder = before.map(|index| self.by_address[index]).filter(|one| is_other && address < one.1);
+        Some(holder.unwrap_or(named))
+    }
+}
+
 /// A symbol as it was read. A symbol of size 0 ends with its section until `arranged` finds the next symbol.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -205,7 +230,7 @@ impl Symbols {
                 Ok(Some((versions, of))) if of == index => versions,
                 _ => &[],
             };
-            self.add_table::<Elf>(endian, table, strings, &extents, versions);
+            self.add_table::<Elf>(endian, table, strings, &Extents::of(&extents), versions);
         }
         Ok(())
     }
@@ -215,7 +240,7 @@ impl Symbols {
         endian: Endianness,
         table: &[Elf::Sym],
         strings: &[u8],
-        sections: &[(u64, u64, u64)],
+        sections: &Extents<'_>,
         versions: &[elf::Versym<Endianness>],
     ) {
         let base = self.names.len();
@@ -225,18 +250,18 @@ impl Symbols {
         self.names.extend_from_slice(strings);
         let mut budget = strings.len().saturating_mul(4) + (1 << 16);
         for (index, symbol) in table.iter().enumerate() {
-            let section = sections.get(usize::from(symbol.st_shndx(endian)));
             let kind = symbol.st_type();
-            let (Some(&(start, end, flags)), true) = (section, is_named_place(kind)) else { continue };
+            let address: u64 = symbol.st_value(endian).into();
+            let thread_local = kind == elf::STT_TLS;
+            let section = sections.of_symbol(usize::from(symbol.st_shndx(endian)), address, thread_local);
+            let (Some((start, end, flags)), true) = (section, is_named_place(kind)) else { continue };
             let Some(name) = name_of(strings, symbol.st_name(endian)) else { continue };
             if symbol.st_shndx(endian) == elf::SHN_UNDEF || flags & u64::from(elf::SHF_ALLOC) == 0 || is_mapping(name) {
                 continue;
             }
             let Some(left) = budget.checked_sub(name.len()) else { break };
             budget = left;
-            let address: u64 = symbol.st_value(endian).into();
             let size: u64 = symbol.st_size(endian).into();
-            let thread_local = kind == elf::STT_TLS;
             if !thread_local && !(start..=end).contains(&address) || self.entries.len() >= MAX_SYMBOLS {
                 continue;
             }

@@ -86,7 +86,8 @@ fn chain(search: &mut Search<'_, '_>, first: u64, count: u64, members: &mut Vec<
     for _ in 0..count {
         *steps -= 1;
         // Nothing, or the links of the collector and two more pointers, stand before the link.
-        let block = search.blocks.at(at).filter(|block| matches!(at - block.0, 0 | 16 | 32));
+        let block = search.blocks.at(at).and_then(|(start, end)| Some((search.given(start)?, end)));
+        let block = block.filter(|block| matches!(at.wrapping_sub(block.0), 0 | 16 | 32));
         let (Some((start, end)), Some(next)) = (block, search.word(at, 0)) else {
             members.truncate(before);
             return;
@@ -103,7 +104,8 @@ fn chain(search: &mut Search<'_, '_>, first: u64, count: u64, members: &mut Vec<
 /// Before 3.14: the keys of a dictionary that is gone, as a block. They are the smallest, and nobody has a reference to them
 /// (`keys_free_list`, Objects/dictobject.c).
 fn given_up(search: &mut Search<'_, '_>, first: u64) -> Option<(u64, u64)> {
-    let block = search.blocks.at(first).filter(|block| block.0 == first)?;
+    let block = search.blocks.at(first)?;
+    let block = Some((search.given(block.0)?, block.1)).filter(|block| block.0 == first)?;
     let new = search.process.release.minor >= 11;
     let sizes = search.word(first, 8)? & if new { 0xff_ffff } else { u64::MAX };
     let counts = if new { [16, 24] } else { [24, 32] }.map(|offset| search.word(first, offset));
@@ -207,7 +209,7 @@ fn zombies(search: &mut Search<'_, '_>, members: &mut Vec<(u64, u64, u64)>) {
     for slots in process.slots {
         for span in slots.spans.iter().filter(|span| span.slot >= ZOMBIE + 8) {
             for index in (0..span.count).filter(|&index| !slots.is_free(span, index)) {
-                let code = span.start + u64::from(index) * span.slot;
+                let Some(code) = search.given(span.start + u64::from(index) * span.slot) else { continue };
                 let Some(frame) = search.word(code, ZOMBIE).filter(|&frame| frame != 0) else { continue };
                 if search.word(frame, FRAME_CODE) != Some(code) {
                     continue;

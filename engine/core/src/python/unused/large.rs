@@ -16,8 +16,6 @@ const MOST: u64 = 1 << 47;
 const MOST_LEFT: u64 = 48;
 /// A block with a mapping of its own ends where the mapping does.
 const MOST_LEFT_MAPPED: u64 = 1 << 16;
-/// What the hooks of PYTHONMALLOC=debug put before an object.
-const GUARD: u64 = 16;
 /// Chunks between two looks at the control.
 const STEP: u64 = 1 << 16;
 
@@ -81,11 +79,8 @@ fn untracked(search: &mut Search<'_, '_>, (start, end): (u64, u64), control: &Co
 
 /// Returns the object in a block if it is of a built-in type that the collector does not track.
 fn large(search: &mut Search<'_, '_>, block: u64, end: u64, mapped: bool) -> Option<Found> {
-    let at = [block, block.saturating_add(GUARD)].into_iter().find(|&at| {
-        let kind = search.word(at, 8).unwrap_or(0);
-        search.is_inside(kind)
-    })?;
-    let kind = search.word(at, 8)?;
+    let at = search.given(block)?;
+    let kind = search.word(at, 8).filter(|&kind| search.is_inside(kind))?;
     let known = search.builtin(kind).filter(|known| !known.gc)?;
     if !matches!(known.kind, Kind::Str | Kind::Int | Kind::Code) && !objects::is_bytes(&known) {
         return None;

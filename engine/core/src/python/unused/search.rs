@@ -4,6 +4,7 @@ use crate::blocks::slot_blocks::Blocks;
 use crate::blocks::slots::Slots;
 use crate::cached_reader::CachedReader;
 use crate::image::Image;
+use crate::python::census::given;
 use crate::python::links::Links;
 use crate::python::sizes::Reader;
 use crate::python::types::{Type, Types};
@@ -107,6 +108,11 @@ impl<'a, 'p> Search<'a, 'p> {
 
     pub(super) fn word(&mut self, at: u64, offset: u64) -> Option<u64> {
         self.words.word(at.checked_add(offset)?, 8)
+    }
+
+    /// Returns where the memory begins that the interpreter was given of a block.
+    pub(super) fn given(&mut self, block: u64) -> Option<u64> {
+        given(&mut self.words, block)
     }
 
     pub(super) fn size(&mut self, at: u64, kind: &Type) -> Option<u64> {
