@@ -47,7 +47,8 @@ def memory(target: CoreFile, *words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("way", only(["glibc", "jemalloc", "tcmalloc", "musl"], WAYS))
+# Both tests ask each allocator for the totals of several commands: the quick run has two in each.
+@pytest.mark.parametrize("way", only(["glibc", "jemalloc"], WAYS))
 def test_the_same_words_have_the_same_totals(way: str) -> None:
     first = memory(WAYS[way](), "malloc_stats")
     assert first["in_use_bytes"] > 0
@@ -57,7 +58,7 @@ def test_the_same_words_have_the_same_totals(way: str) -> None:
     assert [memory(target, *words) for words in reversed(COMMANDS)] == [first] * len(COMMANDS)
 
 
-@pytest.mark.parametrize("way", only(["glibc", "jemalloc", "tcmalloc", "musl"], WAYS))
+@pytest.mark.parametrize("way", only(["tcmalloc", "musl"], WAYS))
 def test_what_commands_print_sums_to_these_totals(way: str) -> None:
     target = WAYS[way]()
     totals = memory(target, "malloc_stats")
