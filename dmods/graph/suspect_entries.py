@@ -20,16 +20,26 @@ _CONSIDERED = 64  # blocks beside an entry, those that keep most alive
 _MOST_READ = 256  # bytes of a text
 _MOST_LOOKED_INTO = 1024  # bytes of an entry
 _MOST_SHOWN = 48  # characters
+_MOST_NODE = 8  # words of a block that is a key and a value, and nothing more
 _MOST_HEADER = 4  # words of an object, of which one may point to its own text
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A block that is one of many in a container, the text that it leads to or holds, and the bytes it keeps alive."""
+    """A block that is one of many in a container, the text that it leads to or holds, and the bytes it keeps alive.
+
+    ``alone`` says that nothing beside it is like it: it may be the only entry.
+    """
 
     address: int
     text: str
     bytes: int
+    alone: bool = False
+
+    @property
+    def words(self) -> str:
+        """Return the entry in words."""
+        return f"{'one block with' if self.alone else 'the entry'} '{self.text}' at {self.address:#x}"
 
 
 def entry_of(owners: Owners, scope: tuple[str, int], chain: Sequence[Kept]) -> Optional[Entry]:
@@ -53,6 +63,25 @@ def entry_of(owners: Owners, scope: tuple[str, int], chain: Sequence[Kept]) -> O
         text = text_of(owners, chain[place], chain[place + 1], others)
         if text is not None:
             return Entry(chain[place].address, text, chain[place].bytes)
+    return _lone_entry(owners, chain)
+
+
+def _lone_entry(owners: Owners, chain: Sequence[Kept]) -> Optional[Entry]:
+    """Return the innermost small block of the chain that leads to a text beside what it keeps, or None."""
+    most = _MOST_NODE * owners.heap.words.size
+    for place in range(len(chain) - 2, -1, -1):
+        kept, below = chain[place], chain[place + 1]
+        block = owners.heap.block_at(kept.address)
+        if block is None or kept.size > most or kept.size == below.size:
+            continue
+        texts = [
+            text
+            for value in _words(owners, block)
+            if not below.address <= value < below.address + below.size
+            and (text := _text_at(owners, value, kept.size)) is not None
+        ]
+        if texts:
+            return Entry(kept.address, texts[0], kept.bytes, True)
     return None
 
 

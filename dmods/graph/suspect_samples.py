@@ -6,8 +6,9 @@ is a magic number, or the name of a kind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from dmods.base.regex import regex
 from dmods.errors import FaultError
 from dmods.graph.owners import Kind, Owners
 from dmods.graph.suspect_names import counted_kind
@@ -20,13 +21,15 @@ from dmods.heap.texts import domain_name, printable
 _SAMPLED = 6  # kinds whose blocks are read for a text
 _READ = 8  # blocks of a kind that are read
 _NEAR = 64  # blocks of a kind among which these are chosen
-_LISTED = 4096  # blocks of the scope among which those are looked for
+_LISTED = 4096  # blocks of the scope among which those are looked for, from all places
 _LEAST_TEXT, _MOST_TEXT = 4, 24
 _LEAST_INSIDE = 6  # characters: the bytes of a number may look like a shorter text
 _MOST_LOOKED_INTO = 512  # bytes of a block
 _LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the last choice
 _MOST_BEFORE = 7  # bytes: a text that begins before them begins in an earlier word
-_OF_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/."
+_OF_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/. "
+_LARGE = 1 << 10  # bytes: texts at the beginning of a smaller block say enough
+_RUN = regex(rb"[A-Za-z0-9/][A-Za-z0-9_.:/@ -]{7,}")
 _MAGIC = 4  # characters of a magic number
 _DIFFERENT, _SAME, _FILLING, _NONE = range(4)  # how good a text is: the best first
 _MANY = 10  # blocks of the most numerous kind for one of another: the text of fewer is chance
@@ -46,12 +49,36 @@ def sample(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> str
         said.append(_said(owners.heap, blocks_of(owners, scope, kind), kind.is_type, whose))
         if said[-1][0] == _DIFFERENT:
             break
-    return min(said, key=lambda each: each[0])[1]
+    best = min(said, key=lambda each: each[0])
+    if best[0] < _NONE or not kinds:
+        return best[1]
+    return _runs(owners.heap, blocks_of(owners, scope, kinds[0]))
 
 
 def sample_of(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
     """Return texts from blocks of one size, as `sample` does."""
     return _said(heap, blocks, False, "one")[1]
+
+
+def _runs(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
+    """Return texts from places all over large blocks: " ('cust-1311' and 'cust-5422' are inside)", or "".
+
+    A buffer of rows, or a reply, has no structure that is known, and its texts need not end with a 0. One text of so
+    many characters may be chance, in compressed data. Two are not.
+    """
+    found: list[str] = []
+    for start in places([(block.address, block.end) for block in blocks if block.size >= _LARGE], _READ):
+        try:
+            data = heap.target.read(start, _MOST_LOOKED_INTO)
+        except FaultError:
+            continue
+        text = max(_RUN.findall(without_addresses(heap.target, start, data)), key=len, default=b"")
+        line = " ".join(text.decode("ascii").split())
+        if _is_text(line):
+            found.append(f"{line[:_MOST_TEXT]}{'..' if len(line) > _MOST_TEXT else ''}")
+    texts = list(dict.fromkeys(found[len(found) // 2 :]))[:2] if len(found) > 1 else []
+    named = " and ".join(f"'{text}'" for text in texts)
+    return f" ({named} {'are' if texts[1:] else 'is'} inside)" if texts else ""
 
 
 def _said(heap: ProcessHeap, blocks: Sequence[Block], is_type: bool, whose: str) -> tuple[int, str]:
@@ -92,18 +119,45 @@ def _is_text(text: str) -> bool:
 
 
 def blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]:
-    """Return blocks of a kind: the first one in the scope, and others of its size, which lie apart."""
+    """Return blocks of a kind: the first one in the scope, and others of its size from all over the heap.
+
+    A program begins with its own names and settings. So the blocks at the beginning of the heap say less than most.
+    """
     first = owners.heap.block_at(kind.example)
     if first is None:
         return []
-    alike: list[Block] = []
-    for address in owners.heap.index.addresses_in(scope, kind.example + 1, _LISTED):
-        block = owners.heap.block_at(address)
-        if block is not None and block.size == first.size:
-            alike.append(block)
-            if len(alike) == _NEAR:
+    found = {first.address: first}
+    for start in places(list(owners.heap.owned), _READ):
+        alike = _alike(owners, scope, first.size, start, _LISTED // _READ)
+        found.update((block.address, block) for block in alike[:1])
+    if len(found) < _READ:
+        alike = _alike(owners, scope, first.size, kind.example + 1, _LISTED)
+        found.update((block.address, block) for block in alike[:: max(1, len(alike) // _READ)])
+    return list(found.values())[:_READ]
+
+
+def places(parts: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
+    """Yield the addresses of so many places at equal distances in ranges of memory."""
+    whole = sum(end - start for start, end in parts)
+    for place in range(count):
+        left = whole * place // count
+        for start, end in parts:
+            if left < end - start:
+                yield start + left
                 break
-    return [first, *alike[:: max(1, len(alike) // _READ)][: _READ - 1]]
+            left -= end - start
+
+
+def _alike(owners: Owners, scope: tuple[str, int], size: int, start: int, listed: int) -> list[Block]:
+    """Return blocks of a size among the first of the scope from an address on."""
+    found: list[Block] = []
+    for address in owners.heap.index.addresses_in(scope, start, listed):
+        block = owners.heap.block_at(address)
+        if block is not None and block.size == size:
+            found.append(block)
+            if len(found) == _NEAR:
+                break
+    return found
 
 
 def texts_in(heap: ProcessHeap, block: Block) -> dict[int, str]:
@@ -147,4 +201,4 @@ def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
 
 def _before(data: bytes) -> int:
     """Return how many bytes at the end belong to the text behind them: a member may begin within a word."""
-    return len(data) - len(data.rstrip(_OF_WORDS))
+    return len(data[len(data.rstrip(_OF_WORDS)) :].lstrip(b" "))

@@ -120,7 +120,7 @@ def _behind(
     entry = entry_of(owners, held, chain)
     if entry is not None and 2 * entry.bytes >= kept.bytes:
         part = f"{entry.bytes / kept.bytes:.0%}"
-        found.append(Words("", f", {part} of it under the entry '{entry.text}' at {entry.address:#x}"))
+        found.append(Words("", f", {part} of it under {entry.words}"))
     return [*found, *client_in_words(owners, held, chain)]
 
 
@@ -136,7 +136,7 @@ def _way(owners: Owners, chain: Sequence[Kept], size: int) -> _Way:
         zeros = zero_part(owners.target, block) if block is not None and outer.size >= DOWN * size else None
         return _Way(outer, outer, f", mostly one {block_in_words(owners, outer)}{_empty(zeros)}", zeros, True)
     words = f" through one {block_in_words(owners, outer)}"
-    if point.size == outer.size:  # the nodes of one list
+    if all(kept.size == outer.size for kept in chain):  # the nodes of one list
         return _Way(outer, outer, words)
     return _Way(outer, point, f"{words}, and in it one {block_in_words(owners, point)}")
 

@@ -11,6 +11,7 @@ from dmods.graph.block_types import functions_in, type_of_block
 from dmods.graph.owners import Kept, Kind, Owners
 from dmods.graph.suspect import Words
 from dmods.graph.suspect_clients import find_client
+from dmods.graph.suspect_labels import label_of
 from dmods.graph.suspect_names import among_them, named_kinds
 from dmods.graph.suspect_samples import blocks_of, sample, sample_of
 from dmods.heap.block import Block
@@ -42,14 +43,16 @@ def block_in_words(owners: Owners, kept: Kept) -> str:
 
 
 def inside(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> Words:
-    """Return what is in the blocks: the places of a pool, or texts."""
+    """Return what is in the blocks: the name that the program has for them, the places of a pool, or texts."""
     first = kinds[0] if kinds else None
+    label = ""
     if first is not None and not first.is_type and first.size:
         blocks = blocks_of(owners, scope, first)
+        label = label_of(owners.heap, blocks)
         found = pool_in_words(owners.heap, blocks, first.count)
         if found is not None:
-            return found
-    return Words("", sample(owners, scope, kinds))
+            return Words(label + found.public, found.texts)
+    return Words(label, sample(owners, scope, kinds))
 
 
 def pool_in_words(heap: ProcessHeap, blocks: Sequence[Block], count: int) -> Optional[Words]:

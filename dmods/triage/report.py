@@ -23,9 +23,10 @@ _SCREEN = 23  # lines: those of a terminal of 24 but for the prompt
 # What a report leaves out, in this order, until it fits on a screen.
 _GAPS, _OK, _DRAWN = "what could not be known", "checks that passed", "the bar of memory"
 _OTHER, _SIGNATURE, _MEMORY, _OUTER = "the other explanation", "the signature", "memory", "outer frames"
+_THREAD = "the first thread"  # of a process that was alive, where it may be any thread that waits
 _HOLDER = "the end of the largest holder's line"  # two dots stand for it: it is not listed as missing
 _WHO = "who noticed it"
-_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY, _HOLDER, _WHO)
+_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _THREAD, _MEMORY, _HOLDER, _WHO)
 _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
 _WIDTH = 80  # columns of a screen, and of lines that are filled
@@ -34,6 +35,7 @@ _LEAST_HELD = 1 << 20  # bytes: a holder of less gives way to the crash
 _PYSTACK = "pystack"
 _STACK = "findstack"  # the command with the whole stack
 _LONGEST = 400  # characters of one text
+_LONGEST_HELD = 640  # of who holds most memory: the key of the entry may stand at the end
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
 
@@ -123,12 +125,19 @@ def _screen(found: Triage, kind: str) -> list[Table]:
             break
         if part == _GAPS and not found.findings:
             continue  # without them, "no finding" says more than is known
+        if part == _THREAD and not _is_beside(found):
+            continue
         shorter = [*_text(found, kind, frozenset([*without, part])), _missing([*without, part])]
         if part == _WHO and _height(shorter) >= _height(tables):
             continue  # nobody was named
         without.append(part)
         tables = shorter
     return tables
+
+
+def _is_beside(found: Triage) -> bool:
+    """Return whether the first thread says less than who holds the memory: nothing is wrong with a live process."""
+    return found.crash is not None and found.crash.alive and not found.findings and found.holder is not None
 
 
 def _missing(without: Sequence[str]) -> Table:
@@ -228,7 +237,7 @@ def _largest_holder(found: Triage, without: frozenset[str]) -> Iterator[tuple[Va
     said, type_ = holder_sentence(holder), f" (type: {'; '.join(all_as_typed(holder.next))})"
     room = _WIDTH - len(type_) - len("..")
     if _HOLDER not in without or len(said) <= room:
-        yield (_cut(said) + type_,)
+        yield (_cut(said, _LONGEST_HELD) + type_,)
     elif holder.bytes >= _LEAST_HELD and len(said) - len(holder.what) + _LEAST_SAID <= room:
         yield (f"{said[:room]}..{type_}",)
     elif holder.bytes >= _LEAST_HELD:
@@ -247,9 +256,9 @@ def _holder_row(holder: Holder) -> tuple[Value, ...]:
     return holder.what, holder.kind, holder.bytes, *shares, holder.address, list(holder.next), holder.is_suspect
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int = _LONGEST) -> str:
     """Return the text as far as it belongs on one screen. JSON has all of it."""
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+    return text if len(text) <= longest else text[:longest] + "..."
 
 
 def _row(number: int, finding: Finding) -> tuple[Value, ...]:
@@ -290,6 +299,10 @@ def _brief(found: Triage) -> Iterator[Line]:
 
 
 def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Table]:
+    if _THREAD in without:
+        lines = [(f"{each.name}: {each.text}",) for each in _brief(found)]
+        yield from (Table("of", LINES, [line], style="plain", only="text") for line in lines)
+        return
     named = crash_signature(found) if _SIGNATURE not in without else None
     # The first line of the verdict says how it ended.
     facts = [
