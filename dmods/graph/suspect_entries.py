@@ -10,7 +10,7 @@ from typing import Optional
 from dmods.base.dataclass import dataclass
 from dmods.errors import FaultError
 from dmods.graph.owners import Kept, Owners
-from dmods.graph.suspect_samples import texts_inside
+from dmods.graph.suspect_samples import MAGIC, texts_inside
 from dmods.heap.block import FREE, Block
 from dmods.heap.text_bytes import without_addresses
 from dmods.heap.texts import domain_name, string_in
@@ -20,6 +20,7 @@ _CONSIDERED = 64  # blocks beside an entry, those that keep most alive
 _MOST_READ = 256  # bytes of a text
 _MOST_LOOKED_INTO = 1024  # bytes of an entry
 _MOST_SHOWN = 48  # characters
+_LEAST_BLOCK = 24  # bytes: the smallest block of glibc's malloc on 64 bits, and no smaller one is smaller elsewhere
 _MOST_NODE = 8  # words of a block that is a key and a value, and nothing more
 _MOST_HEADER = 4  # words of an object, of which one may point to its own text
 
@@ -174,13 +175,19 @@ def _text_at(owners: Owners, address: int, size: int) -> Optional[str]:
 
 
 def _string_at(owners: Owners, held: Block, address: int) -> Optional[str]:
+    """Return the string of C, or the domain name, at an address of a block; or None.
+
+    Four characters at the beginning of a block that was made for more are a magic number: libisc's 'HEAP', backwards.
+    """
     try:
         data = owners.target.read(address, min(held.end - address, _MOST_READ))
     except FaultError:
         return None
     if b"\0" not in data and held.end - address <= _MOST_READ:
         return None  # no string of C: other bytes may look like a short text
-    return _shown(string_in(without_addresses(owners.target, address, data)) or domain_name(data))
+    text = string_in(without_addresses(owners.target, address, data)) or domain_name(data)
+    is_magic = text is not None and len(text) == MAGIC and address == held.address and held.size > _LEAST_BLOCK
+    return None if is_magic else _shown(text)
 
 
 def _shown(text: Optional[str]) -> Optional[str]:

@@ -16,7 +16,7 @@ from dmods.heap.block import Block
 from dmods.heap.content import describe_content
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.text_bytes import without_addresses
-from dmods.heap.texts import domain_name, printable
+from dmods.heap.texts import counted_text, domain_name, printable
 
 _SAMPLED = 6  # kinds whose blocks are read for a text
 _READ = 8  # blocks of a kind that are read
@@ -28,9 +28,10 @@ _MOST_LOOKED_INTO = 512  # bytes of a block
 _LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the last choice
 _MOST_BEFORE = 7  # bytes: a text that begins before them begins in an earlier word
 _OF_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/. "
+_MOST_COUNTED = 64  # bytes
 _LARGE = 1 << 10  # bytes: texts at the beginning of a smaller block say enough
 _RUN = regex(rb"[A-Za-z0-9/][A-Za-z0-9_.:/@ -]{7,}")
-_MAGIC = 4  # characters of a magic number
+MAGIC = 4  # characters of a magic number
 _DIFFERENT, _SAME, _FILLING, _NONE = range(4)  # how good a text is: the best first
 _MANY = 10  # blocks of the most numerous kind for one of another: the text of fewer is chance
 _NAMED = 2  # kinds that the sentence names
@@ -52,7 +53,8 @@ def sample(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> str
     best = min(said, key=lambda each: each[0])
     if best[0] < _NONE or not kinds:
         return best[1]
-    return _runs(owners.heap, blocks_of(owners, scope, kinds[0]))
+    blocks = blocks_of(owners, scope, kinds[0])
+    return runs_in(owners.heap, [(block.address, block.end) for block in blocks])
 
 
 def sample_of(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
@@ -60,14 +62,14 @@ def sample_of(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
     return _said(heap, blocks, False, "one")[1]
 
 
-def _runs(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
-    """Return texts from places all over large blocks: " ('cust-1311' and 'cust-5422' are inside)", or "".
+def runs_in(heap: ProcessHeap, parts: Sequence[tuple[int, int]]) -> str:
+    """Return texts from places all over large pieces of memory: " ('cust-1311' and 'cust-5422' are inside)", or "".
 
     A buffer of rows, or a reply, has no structure that is known, and its texts need not end with a 0. One text of so
     many characters may be chance, in compressed data. Two are not.
     """
     found: list[str] = []
-    for start in places([(block.address, block.end) for block in blocks if block.size >= _LARGE], _READ):
+    for start in places([part for part in parts if part[1] - part[0] >= _LARGE], _READ):
         try:
             data = heap.target.read(start, _MOST_LOOKED_INTO)
         except FaultError:
@@ -87,13 +89,15 @@ def _said(heap: ProcessHeap, blocks: Sequence[Block], is_type: bool, whose: str)
     like = found[:1] if is_type else found
     texts = _differing(found, like)
     if texts:
+        # The first block may be one that the program made as it began.
+        texts = texts[(len(texts) - 1) // 2 :]
         another = f", another '{texts[1]}'" if texts[1:] else ""
         return _DIFFERENT, f" ({whose} holds '{texts[0]}'{another})"
     best = (_NONE, "")
     for offset, text in (each for texts in like for each in texts.items()):
         if not is_type and 2 * sum(offset in each for each in found) < len(found):
             continue  # one of many: chance
-        is_magic = not offset and len(text) == _MAGIC and len(found) > 1 and all(each.get(0) == text for each in found)
+        is_magic = not offset and len(text) == MAGIC and len(found) > 1 and all(each.get(0) == text for each in found)
         said = f" (each begins with '{text}')" if is_magic else f" ({whose} holds '{text}')"
         best = min(best, (_SAME if _is_text(text) else _FILLING, said), key=lambda each: each[0])
     return best
@@ -187,7 +191,7 @@ def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
     for start in range(0, len(data), heap.words.size):
         if start < end:
             continue
-        name = domain_name(data[start:])
+        name = domain_name(data[start:]) or counted_text(data[start : start + _MOST_COUNTED])
         if name is not None:
             found[start], end = name, start + len(name) + 2  # the first length, and the last
             continue

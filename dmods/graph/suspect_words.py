@@ -19,6 +19,8 @@ from dmods.heap.process_heap import ProcessHeap
 
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 KEEPS = "the outermost block that keeps so much alive"
+#: Blocks in use: to look for a client among more takes seconds, where `triage` reads no debug information either.
+_MOST_SOUGHT = 1_000_000
 _DIGITS = 3  # of an estimate
 
 
@@ -74,8 +76,9 @@ def _rounded(number: int) -> int:
 
 def client_in_words(owners: Owners, scope: tuple[str, int], index: Sequence[Kept] = ()) -> Iterator[Words]:
     """Yield who else leads to the blocks of the scope, where one block does. The sentence has named the ``index``."""
-    # To look for it takes seconds in a huge heap, of which `triage` reads no types either.
-    found = find_client(owners, scope, {kept.address for kept in index}) if owners.reads_types else None
+    blocks = sum(row[1] for row in owners.heap.index.sizes())
+    sought = owners.reads_types or blocks <= _MOST_SOUGHT
+    found = find_client(owners, scope, {kept.address for kept in index}) if sought else None
     if found is None:
         return
     about = "" if found.exact else "about "

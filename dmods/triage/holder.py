@@ -21,7 +21,7 @@ from dmods.graph.roots import named_roots
 from dmods.graph.suspect import FEW_WORTH, WORTH
 from dmods.graph.suspect_kinds import FEW
 from dmods.graph.suspect_names import named_place
-from dmods.graph.suspect_samples import places, sample_of
+from dmods.graph.suspect_samples import places, runs_in, sample_of
 from dmods.graph.suspect_words import pool_in_words
 from dmods.graph.suspects import SHARE, largest_holder
 from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block
@@ -137,7 +137,8 @@ def _outside(facts: ProcessFacts) -> Optional[Holder]:
     beside = f"; {counted(others, 'other mapping')} {'have' if others > 1 else 'has'} {rest}" if others else ""
     where = f"{mapping.path or 'anonymous memory'} at {mapping.start:#x}"
     size = human_size(mapping.size)
-    sentence = f"a mapping of {size} without blocks that dmods walks ({where}) holds {what}{beside}"
+    texts = "" if facts.private else runs_in(facts.heap, [(mapping.start, mapping.end)])
+    sentence = f"a mapping of {size} without blocks that dmods walks ({where}) holds {what}{texts}{beside}"
     return Holder(sentence, "mapping", _held(found), _OUTSIDE, address=mapping.start)
 
 
