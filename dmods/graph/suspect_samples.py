@@ -20,17 +20,18 @@ from dmods.heap.texts import counted_text, domain_name, printable
 
 _SAMPLED = 6  # kinds whose blocks are read for a text
 _READ = 8  # blocks of a kind that are read
-_NEAR = 64  # blocks of a kind among which these are chosen
-_LISTED = 4096  # blocks of the scope among which those are looked for, from all places
+_NEAR = 256  # blocks of the scope at each place, among which one of the kind is looked for
+_LISTED = 1 << 18  # blocks of the scope that are listed
+_TRIED = 4096  # blocks of the scope that are tried one by one where a kind is rare
 _LEAST_TEXT, _MOST_TEXT = 4, 24
-_LEAST_INSIDE = 6  # characters: the bytes of a number may look like a shorter text
+_TEXT = regex(rb"[ -~]{6,}(?=[\0\r\n])")  # the bytes of a number may look like a shorter text
 _MOST_LOOKED_INTO = 512  # bytes of a block
 _LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the last choice
 _MOST_BEFORE = 7  # bytes: a text that begins before them begins in an earlier word
 _OF_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/. "
 _MOST_COUNTED = 64  # bytes
 _LARGE = 1 << 10  # bytes: texts at the beginning of a smaller block say enough
-_RUN = regex(rb"[A-Za-z0-9/][A-Za-z0-9_.:/@ -]{7,}")
+_RUN = regex(rb"[A-Za-z0-9/](?:[A-Za-z0-9_.:/@-]| (?! )){7,}")
 MAGIC = 4  # characters of a magic number
 _DIFFERENT, _SAME, _FILLING, _NONE = range(4)  # how good a text is: the best first
 _MANY = 10  # blocks of the most numerous kind for one of another: the text of fewer is chance
@@ -130,14 +131,21 @@ def blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]
     first = owners.heap.block_at(kind.example)
     if first is None:
         return []
+    listed = owners.heap.index.addresses_in(scope, kind.example, _LISTED)
     found = {first.address: first}
-    for start in places(list(owners.heap.owned), _READ):
-        alike = _alike(owners, scope, first.size, start, _LISTED // _READ)
-        found.update((block.address, block) for block in alike[:1])
+    for place in range(_READ):
+        near = listed[len(listed) * place // _READ :][:_NEAR]
+        found.update((block.address, block) for block in _alike(owners, near, first.size)[:1])
+    # What lies behind those that were listed: a place of the heap leads to the next block of the scope.
+    behind = places(list(owners.heap.owned), _READ) if len(listed) == _LISTED else ()
+    for start in (start for start in behind if start > listed[-1]):
+        near = owners.heap.index.addresses_in(scope, start, _NEAR)
+        found.update((block.address, block) for block in _alike(owners, near, first.size)[:1])
     if len(found) < _READ:
-        alike = _alike(owners, scope, first.size, kind.example + 1, _LISTED)
+        alike = _alike(owners, listed[:_TRIED], first.size)
         found.update((block.address, block) for block in alike[:: max(1, len(alike) // _READ)])
-    return list(found.values())[:_READ]
+    blocks = sorted(found.values(), key=lambda block: block.address)
+    return [blocks[len(blocks) * place // _READ] for place in range(_READ)] if len(blocks) > _READ else blocks
 
 
 def places(parts: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
@@ -152,16 +160,10 @@ def places(parts: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
             left -= end - start
 
 
-def _alike(owners: Owners, scope: tuple[str, int], size: int, start: int, listed: int) -> list[Block]:
-    """Return blocks of a size among the first of the scope from an address on."""
-    found: list[Block] = []
-    for address in owners.heap.index.addresses_in(scope, start, listed):
-        block = owners.heap.block_at(address)
-        if block is not None and block.size == size:
-            found.append(block)
-            if len(found) == _NEAR:
-                break
-    return found
+def _alike(owners: Owners, addresses: Sequence[int], size: int) -> list[Block]:
+    """Return the blocks of a size that begin at some of the addresses."""
+    blocks = (owners.heap.block_at(address) for address in addresses)
+    return [block for block in blocks if block is not None and block.size == size]
 
 
 def texts_in(heap: ProcessHeap, block: Block) -> dict[int, str]:
@@ -180,7 +182,10 @@ def texts_in(heap: ProcessHeap, block: Block) -> dict[int, str]:
 
 
 def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
-    """Return texts that begin at a word of the block and end with a 0, by offset: members such as `char key[32]`."""
+    """Return texts that begin at a word of the block, by offset: members such as `char key[32]`.
+
+    They end with a 0 or, as in the messages of many protocols, with a line.
+    """
     try:
         data = heap.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))
     except FaultError:
@@ -195,11 +200,11 @@ def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
         if name is not None:
             found[start], end = name, start + len(name) + 2  # the first length, and the last
             continue
-        text, ended, _rest = data[start:].partition(b"\0")
-        if ended and len(text) >= _LEAST_INSIDE and text.isascii() and text.decode().isprintable():
+        text = _TEXT.match(data, start)
+        if text is not None:
             first = start - _before(data[max(end, start - _MOST_BEFORE) : start])
-            found[first] = data[first:start].decode() + text.decode()
-            end = start + len(text)
+            found[first] = data[first : text.end()].decode()
+            end = text.end()
     return found
 
 

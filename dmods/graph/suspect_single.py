@@ -17,6 +17,7 @@ from dmods.graph.suspect_entries import entry_of
 from dmods.graph.suspect_kinds import DOWN, is_few
 from dmods.graph.suspect_names import holder, holders, named_place, with_parts
 from dmods.graph.suspect_parts import deepest_part
+from dmods.graph.suspect_samples import runs_in
 from dmods.graph.suspect_words import (
     KEEPS,
     MAINLY,
@@ -111,8 +112,10 @@ def _behind(
     """Return the end of the sentence: what the blocks are, and what is in them."""
     if way is not None and way.is_all:
         block = owners.heap.block_at(way.outer.address)
-        pool = pool_in_words(owners.heap, [block], 1) if block is not None else None
-        return [pool] if pool is not None else []
+        if block is None:
+            return []
+        pool = pool_in_words(owners.heap, [block], 1)
+        return [pool or Words("", runs_in(owners.heap, [(block.address, block.end)]))]
     scope = held if way is None else ("below", way.point.address)
     kinds = _kinds(owners, scope, way)
     said = mostly(kinds, kept.count, kept.bytes)
