@@ -30,6 +30,7 @@ _LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the las
 _MOST_BEFORE = 7  # bytes: a text that begins before them begins in an earlier word
 _OF_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/. "
 _MOST_COUNTED = 64  # bytes
+_PLACES, _STEP = 64, 37  # places of large memory that are tried, and how far apart they follow each other
 _LARGE = 1 << 10  # bytes: texts at the beginning of a smaller block say enough
 _RUN = regex(rb"[A-Za-z0-9/](?:[A-Za-z0-9_.:/@-]| (?! )){7,}")
 MAGIC = 4  # characters of a magic number
@@ -70,7 +71,11 @@ def runs_in(heap: ProcessHeap, parts: Sequence[tuple[int, int]]) -> str:
     many characters may be chance, in compressed data. Two are not.
     """
     found: list[str] = []
-    for start in places([part for part in parts if part[1] - part[0] >= _LARGE], _READ):
+    starts = list(places([part for part in parts if part[1] - part[0] >= _LARGE], _PLACES))
+    # Most of a mapping may be zeros. So more places are tried, in an order that begins all over it.
+    for start in (starts[place * _STEP % len(starts)] for place in range(len(starts))):
+        if len(found) == _READ:
+            break
         try:
             data = heap.target.read(start, _MOST_LOOKED_INTO)
         except FaultError:

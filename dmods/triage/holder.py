@@ -137,8 +137,13 @@ def _outside(facts: ProcessFacts) -> Optional[Holder]:
     beside = f"; {counted(others, 'other mapping')} {'have' if others > 1 else 'has'} {rest}" if others else ""
     where = f"{mapping.path or 'anonymous memory'} at {mapping.start:#x}"
     size = human_size(mapping.size)
-    texts = "" if facts.private else runs_in(facts.heap, [(mapping.start, mapping.end)])
-    sentence = f"a mapping of {size} without blocks that dmods walks ({where}) holds {what}{texts}{beside}"
+    texts, others_texts = "", ""
+    if not facts.private:
+        texts = runs_in(facts.heap, [(mapping.start, mapping.end)])
+        rest_of = [(each.start, each.end) for each in parts if each.start != mapping.start]
+        others_texts = runs_in(facts.heap, rest_of) if not texts else ""
+    inside = f"holds {what}{texts}{beside}{others_texts}"
+    sentence = f"a mapping of {size} without blocks that dmods walks ({where}) {inside}"
     return Holder(sentence, "mapping", _held(found), _OUTSIDE, address=mapping.start)
 
 
