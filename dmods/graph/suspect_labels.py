@@ -18,7 +18,7 @@ from dmods.heap.texts import string_in
 from dmods.process.mappings import is_named_memory, mapping_at
 
 _WORDS = 16  # at the beginning of a block
-_OWNERS = 4  # words at its beginning that may lead to the structure that it belongs to
+_OWNERS = 12  # words at its beginning that may lead to the structure that it belongs to
 _MOST_READ = 64  # bytes of a text
 _MOST = 0.6  # of the blocks that are read: so many have a text in the same place
 _NAMED = 2  # texts
@@ -29,7 +29,7 @@ _Place = tuple[int, int]  # the word of the block that leads on, or -1; and the 
 
 
 def label_of(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
-    """Return to which constant texts the blocks point: " (5 of 8 read point to 'CachedPlan', 3 to 'SPI Plan')", or "".
+    """Return to which constant texts the blocks point: " (5 of 8 read lead to 'CachedPlan', 3 to 'SPI Plan')", or "".
 
     The texts stand in one place of most of the blocks, or of the structures that begin where one of their first words
     points. No more than two texts may have most of them: else they are not names of a kind.
@@ -45,7 +45,7 @@ def label_of(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
         return ""
     first, *others = best.most_common(_NAMED)
     more = "".join(f", {count} to '{text}'" for text, count in others)
-    return f" ({first[1]} of {len(blocks)} read point to the text '{first[0]}'{more})"
+    return f" ({first[1]} of {len(blocks)} read lead to the text '{first[0]}'{more})"
 
 
 def _two(texts: Counter[str]) -> int:

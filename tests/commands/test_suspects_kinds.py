@@ -42,7 +42,7 @@ def test_samples_are_from_the_whole_heap(dumped: tuple[Owners, dict[str, int]]) 
 
 def test_a_kind_has_the_name_that_its_blocks_lead_to(dumped: tuple[Owners, dict[str, int]]) -> None:
     found = suspect_of(dumped, "contexts")
-    said = re.search(r"\((\d) of 8 read point to the text '(Sort buffer|Plan of a query)'", found.what)
+    said = re.search(r"\((\d) of 8 read lead to the text '(Sort buffer|Plan of a query)'", found.what)
     assert said, found.what
     # It is a constant of the program, and no private text.
     assert said[0] in found.public

@@ -48,7 +48,7 @@ def test_what_many_variables_share_has_its_number_its_size_and_texts(program: Pa
 
 
 def test_marks_of_the_linker_are_no_variables(tmp_path: Path) -> None:
-    """Servers that load modules export all symbols: data_start, __bss_start and _edata with them, which have no size."""
+    """Servers that load modules export all symbols: data_start and _edata with them, which have no size."""
     exported = compile_c(HERE / "commands" / "shares.c", tmp_path / "shares", "-g0", "-s", "-rdynamic")
     answer, _truth = asked(exported, tmp_path, "statements")
     (row,) = answers.by_name(answer)["suspects"]
