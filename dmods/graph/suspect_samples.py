@@ -6,7 +6,8 @@ is a magic number, or the name of a kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
 
 from dmods.base.regex import regex
 from dmods.errors import FaultError
@@ -22,6 +23,7 @@ _SAMPLED = 6  # kinds whose blocks are read for a text
 _READ = 8  # blocks of a kind that are read
 _NEAR = 256  # blocks of the scope at each place, among which one of the kind is looked for
 _LISTED = 1 << 18  # blocks of the scope that are listed
+_BEHIND = 4  # places behind these
 _TRIED = 4096  # blocks of the scope that are tried one by one where a kind is rare
 _LEAST_TEXT, _MOST_TEXT = 4, 24
 _TEXT = regex(rb"[ -~]{6,}(?=[\0\r\n])")  # the bytes of a number may look like a shorter text
@@ -39,23 +41,28 @@ _MANY = 10  # blocks of the most numerous kind for one of another: the text of f
 _NAMED = 2  # kinds that the sentence names
 
 
-def sample(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> str:
+def sample(
+    owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind], known: Optional[Mapping[int, list[Block]]] = None
+) -> str:
     """Return texts from blocks that there are many of: " (one holds 'user:1', another 'user:2')"; "" if they hold none.
 
-    Texts that differ from block to block come first, then any other text, then one that is only filling.
+    Texts that differ from block to block come first, then any other text, then one that is only filling. ``known`` are
+    blocks of a kind, by its example.
     """
+    found = dict(known or {})
     said = [(_NONE, "")]
     most = max((kind.count for kind in kinds), default=0)
     many = [kind for kind in kinds if kind.count > 1 and kind.count * _MANY >= most]
     for place, kind in enumerate(many[:_SAMPLED]):
         whose = "one" if place < _NAMED else f"one of {counted_kind(kind)}"
-        said.append(_said(owners.heap, blocks_of(owners, scope, kind), kind.is_type, whose))
+        blocks = found.get(kind.example) or blocks_of(owners, scope, kind)
+        said.append(_said(owners.heap, blocks, kind.is_type, whose))
         if said[-1][0] == _DIFFERENT:
             break
     best = min(said, key=lambda each: each[0])
     if best[0] < _NONE or not kinds:
         return best[1]
-    blocks = blocks_of(owners, scope, kinds[0])
+    blocks = found.get(kinds[0].example) or blocks_of(owners, scope, kinds[0])
     return runs_in(owners.heap, [(block.address, block.end) for block in blocks])
 
 
@@ -142,7 +149,7 @@ def blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]
         near = listed[len(listed) * place // _READ :][:_NEAR]
         found.update((block.address, block) for block in _alike(owners, near, first.size)[:1])
     # What lies behind those that were listed: a place of the heap leads to the next block of the scope.
-    behind = places(list(owners.heap.owned), _READ) if len(listed) == _LISTED else ()
+    behind = places(list(owners.heap.owned), _BEHIND) if len(listed) == _LISTED else ()
     for start in (start for start in behind if start > listed[-1]):
         near = owners.heap.index.addresses_in(scope, start, _NEAR)
         found.update((block.address, block) for block in _alike(owners, near, first.size)[:1])

@@ -47,14 +47,14 @@ def block_in_words(owners: Owners, kept: Kept) -> str:
 def inside(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> Words:
     """Return what is in the blocks: the name that the program has for them, the places of a pool, or texts."""
     first = kinds[0] if kinds else None
-    label = ""
+    label, known = "", {}
     if first is not None and not first.is_type and first.size:
-        blocks = blocks_of(owners, scope, first)
+        blocks = known[first.example] = blocks_of(owners, scope, first)
         label = label_of(owners.heap, blocks)
         found = pool_in_words(owners.heap, blocks, first.count)
         if found is not None:
             return Words(label + found.public, found.texts)
-    return Words(label, sample(owners, scope, kinds))
+    return Words(label, sample(owners, scope, kinds, known))
 
 
 def pool_in_words(heap: ProcessHeap, blocks: Sequence[Block], count: int) -> Optional[Words]:
