@@ -36,25 +36,29 @@ _PLACES, _STEP = 64, 37  # places of large memory that are tried, and how far ap
 _LARGE = 1 << 10  # bytes: texts at the beginning of a smaller block say enough
 _RUN = regex(rb"[A-Za-z0-9/](?:[A-Za-z0-9_.:/@-]| (?! )){7,}")
 MAGIC = 4  # characters of a magic number
-_DIFFERENT, _SAME, _FILLING, _NONE = range(4)  # how good a text is: the best first
+_DIFFERENT, _NUMBERS, _SAME, _FILLING, _NONE = range(5)  # how good a text is: the best first
 _MANY = 10  # blocks of the most numerous kind for one of another: the text of fewer is chance
 _NAMED = 2  # kinds that the sentence names
 
 
 def sample(
-    owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind], known: Optional[Mapping[int, list[Block]]] = None
+    owners: Owners,
+    scope: tuple[str, int],
+    kinds: Sequence[Kind],
+    known: Optional[Mapping[int, list[Block]]] = None,
+    named: int = _NAMED,
 ) -> str:
     """Return texts from blocks that there are many of: " (one holds 'user:1', another 'user:2')"; "" if they hold none.
 
     Texts that differ from block to block come first, then any other text, then one that is only filling. ``known`` are
-    blocks of a kind, by its example.
+    blocks of a kind, by its example. The sentence has ``named`` of the kinds.
     """
     found = dict(known or {})
     said = [(_NONE, "")]
     most = max((kind.count for kind in kinds), default=0)
     many = [kind for kind in kinds if kind.count > 1 and kind.count * _MANY >= most]
     for place, kind in enumerate(many[:_SAMPLED]):
-        whose = "one" if place < _NAMED else f"one of {counted_kind(kind)}"
+        whose = "one" if place < named else f"one of {counted_kind(kind)}"
         blocks = found.get(kind.example) or blocks_of(owners, scope, kind)
         said.append(_said(owners.heap, blocks, kind.is_type, whose))
         if said[-1][0] == _DIFFERENT:
@@ -102,10 +106,10 @@ def _said(heap: ProcessHeap, blocks: Sequence[Block], is_type: bool, whose: str)
     like = found[:1] if is_type else found
     texts = _differing(found, like)
     if texts:
-        # The first block may be one that the program made as it began.
-        texts = texts[(len(texts) - 1) // 2 :]
+        # The first block may be one that the program made as it began. Words say more than numbers.
+        texts = sorted(texts[(len(texts) - 1) // 2 :], key=str.isdigit)
         another = f", another '{texts[1]}'" if texts[1:] else ""
-        return _DIFFERENT, f" ({whose} holds '{texts[0]}'{another})"
+        return _NUMBERS if any(map(str.isdigit, texts[:2])) else _DIFFERENT, f" ({whose} holds '{texts[0]}'{another})"
     best = (_NONE, "")
     for offset, text in (each for texts in like for each in texts.items()):
         if not is_type and 2 * sum(offset in each for each in found) < len(found):

@@ -17,7 +17,7 @@ from dmods.graph.suspect_entries import entry_of
 from dmods.graph.suspect_kinds import DOWN, is_few
 from dmods.graph.suspect_names import holder, holders, named_place, with_parts
 from dmods.graph.suspect_parts import deepest_part
-from dmods.graph.suspect_samples import runs_in
+from dmods.graph.suspect_samples import runs_in, sample
 from dmods.graph.suspect_words import (
     KEEPS,
     MAINLY,
@@ -115,7 +115,11 @@ def _behind(
         if block is None:
             return []
         pool = pool_in_words(owners.heap, [block], 1)
-        return [pool or Words("", runs_in(owners.heap, [(block.address, block.end)]))]
+        texts = runs_in(owners.heap, [(block.address, block.end)]) if pool is None else ""
+        if pool is None and not texts:  # a table, whose keys are blocks of their own
+            scope = ("below", way.outer.address)
+            texts = sample(owners, scope, _kinds(owners, scope, way), named=0)
+        return [pool or Words("", texts)]
     scope = held if way is None else ("below", way.point.address)
     kinds = _kinds(owners, scope, way)
     said = mostly(kinds, kept.count, kept.bytes)

@@ -50,6 +50,10 @@ struct label {
 	struct label *next;
 	unsigned char text[104];
 };
+struct topic {
+	struct topic *next;
+	char *number, *reading;
+};
 struct magic {
 	char magic[4];
 	long size;
@@ -65,6 +69,8 @@ struct entry *volatile *volatile table;
 struct job *volatile jobs;
 struct label *volatile labels;
 struct magic *volatile second; /* another way to the labels: all that it has of a text is its magic number */
+char **volatile sparse; /* a table whose entries follow no step */
+struct topic *volatile topics;
 static unsigned long made;
 
 static void *block(size_t size)
@@ -185,10 +191,33 @@ static void make_labels(void)
 	told("labels");
 }
 
+static void make_sparse(void)
+{
+	sparse = block(8 * MANY * sizeof *sparse);
+	for (long i = 0; i < MANY; i++) {
+		char **slot = &sparse[i * 7919 % (8 * MANY)];
+		sprintf(*slot = block(20), "session-%ld", i);
+	}
+	told("sparse");
+}
+
+static void make_topics(void)
+{
+	for (int i = 0; i < MANY; i++) {
+		struct topic *one = block(sizeof *one);
+		sprintf(one->number = block(100), "%d", 100000 + i);
+		sprintf(one->reading = block(50), "reading of %d", i);
+		one->next = topics;
+		topics = one;
+	}
+	told("topics");
+}
+
 int main(void)
 {
 	mallopt(M_MMAP_THRESHOLD, 1 << 30);
 	make_startup(), make_contexts(), make_rows(), make_clients(), make_table(), make_jobs(), make_labels();
+	make_sparse(), make_topics();
 	fflush(stdout);
 	abort();
 }

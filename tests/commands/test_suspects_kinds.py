@@ -73,3 +73,13 @@ def test_a_label_with_its_length_is_a_text_and_a_magic_number_is_none(dumped: tu
     what = suspect_of(dumped, "labels", "second").what
     assert re.search(r"\(one holds 'host-\d{5}', another 'host-\d{5}'\)$", what), what
     assert "PAEH" not in what
+
+
+def test_the_keys_of_one_large_table_are_told(dumped: tuple[Owners, dict[str, int]]) -> None:
+    what = suspect_of(dumped, "sparse").what
+    assert re.search(r"\(one of 6,000 blocks of 24 bytes holds 'session-\d+', another 'session-\d+'\)$", what), what
+
+
+def test_words_say_more_than_numbers(dumped: tuple[Owners, dict[str, int]]) -> None:
+    what = suspect_of(dumped, "topics").what
+    assert re.search(r"holds 'reading of \d+', another 'reading of \d+'\)$", what), what
