@@ -50,7 +50,7 @@ _ALLOCATOR = Root("the allocator itself", "allocator")
 _UNALIGNED = Root("words that are not aligned", "mapping")
 _LEAKED = Root("leaked blocks", "leaked")
 _CODE = Root("code that the program made", "mapping")
-_GARBAGE = Root("garbage that is not yet collected", "mapping")
+GARBAGE = Root("garbage that is not yet collected", "mapping")
 CYCLES = Root("garbage that Python's collector has not freed", "mapping")
 
 
@@ -351,7 +351,7 @@ class NamedRoots:
         yield from ((value, self._number(_CODE), RANK_DATA) for value in sorted(code))
         left -= code
         garbage = {value for value in left if any(value in one for one in self.heap.garbage)}
-        yield from ((value, self._number(_GARBAGE), RANK_REGISTER) for value in sorted(garbage))
+        yield from ((value, self._number(GARBAGE), RANK_REGISTER) for value in sorted(garbage))
         left -= garbage
         cycles = left.intersection(self.heap.collector.unfreed_objects)
         yield from ((value, self._number(CYCLES), RANK_REGISTER) for value in sorted(cycles))

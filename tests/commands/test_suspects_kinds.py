@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.owners import Owners, find_owners
+from dmods.graph.owners import Line, Owners, find_owners
 from dmods.graph.process_share import process_memory
+from dmods.graph.root import Root
+from dmods.graph.roots import GARBAGE
 from dmods.graph.suspect import Suspect
+from dmods.graph.suspect_names import holders
 from dmods.graph.suspects import is_held, of_line
 from tests.corekit import HERE, compile_c, kernel_core
 
@@ -83,3 +88,10 @@ def test_the_keys_of_one_large_table_are_told(dumped: tuple[Owners, dict[str, in
 def test_words_say_more_than_numbers(dumped: tuple[Owners, dict[str, int]]) -> None:
     what = suspect_of(dumped, "topics").what
     assert re.search(r"holds 'reading of \d+', another 'reading of \d+'\)$", what), what
+
+
+def test_garbage_is_no_owner_beside_others() -> None:
+    """Objects that Go's collector will free lead to much that is in use."""
+    roots = [GARBAGE, *(Root(f"prog`{name}", "variable", module="prog") for name in ("cache", "index"))]
+    names = holders(cast(Owners, SimpleNamespace(leading_to=lambda _line: roots, names=None)), cast(Line, None))
+    assert names == "`cache` (prog) and `index` (prog)"
