@@ -13,7 +13,7 @@ from dmods.commands._memory import uses_table
 from dmods.commands._records import stack_table, stack_values
 from dmods.heap.ledger import find_ledger
 from dmods.heap.lost_mappings import find_lost_mappings
-from dmods.heap.mapping_content import LARGE, large_mappings
+from dmods.heap.mapping_content import LARGE, WORTH, large_mappings
 from dmods.heap.mapping_kinds import KINDS, classify_mappings
 from dmods.heap.verdict import judge
 from dmods.process.shapes import STACK_COLUMNS
@@ -103,12 +103,17 @@ def _contents(target: Target) -> Table:
     """Return what the large anonymous mappings hold, and who made them."""
     callers = Callers(target)
     rows = []
-    for each in large_mappings(target):
+    least = LARGE
+    found = large_mappings(target, least)
+    if not found:
+        least = WORTH
+        found = large_mappings(target, least)
+    for each in found:
         made = makers(target, each.mapping)
         maker = f"{made[0].call} in {callers.caller(made[0].stack).text}" if made else None
         used = 100 * each.used if each.used is not None else None
         rows.append((each.mapping.start, each.mapping.end, each.mapping.size, used, maker, each.phrase))
-    title = f"Anonymous mappings of {human_size(LARGE)} or more that belong to no allocator and no stack"
+    title = f"Anonymous mappings of {human_size(least)} or more that belong to no allocator and no stack"
     return Table("contents", CONTENTS, rows, title=title if rows else f"No {title[0].lower()}{title[1:]}")
 
 

@@ -30,7 +30,7 @@ from dmods.process.stdio import own_blocks
 from dmods.process.threads import ThreadStack, stacks_of
 from dmods.process.tls import dtv_blocks
 from dmods.process.vectors import values as vector_values
-from dmods.target import Module, Target
+from dmods.target import Module, Symbol, Target
 
 LEAKED = (1 << 32) - 1  # the engine's number for the root of the leaked blocks
 UNALIGNED = LEAKED - 1  # ... and for words that are not aligned, where findleaks was asked to take those
@@ -41,6 +41,7 @@ _MOST_LOOKUPS = 1 << 18  # symbols that are looked up
 _MOST_WANTED = 1 << 12  # ranges of the heap that are told apart while words are searched
 
 
+_MARKS = frozenset(("data_start", "__data_start", "__bss_start", "_edata", "edata", "_end", "end", "__dso_handle"))
 _HIDDEN, _ANONYMOUS = "_GLOBAL__N_1", "(anonymous namespace)"  # as gcc and clang call it, and as c++filt writes it
 _MEMBER = regex(r"[.\[]")  # what begins the part of a variable
 
@@ -49,7 +50,7 @@ _ALLOCATOR = Root("the allocator itself", "allocator")
 _UNALIGNED = Root("words that are not aligned", "mapping")
 _LEAKED = Root("leaked blocks", "leaked")
 _CODE = Root("code that the program made", "mapping")
-_GARBAGE = Root("garbage that is not yet collected", "mapping")
+GARBAGE = Root("garbage that is not yet collected", "mapping")
 CYCLES = Root("garbage that Python's collector has not freed", "mapping")
 
 
@@ -61,6 +62,14 @@ def _qualified(place: str, root: Root) -> str:
     own = symbol.rpartition("::")[2]
     rest = place[len(own) :]
     return symbol + rest if own != symbol and place.startswith(own) and (not rest or rest[0] in ".[") else place
+
+
+def _is_mark(symbol: Symbol) -> bool:
+    """Return whether a symbol is a place that the linker names, and no variable (the default script of GNU ld).
+
+    A program that exports its symbols, as each does that loads plugins, exports these as well.
+    """
+    return not symbol.size and symbol.name in _MARKS
 
 
 class NamedRoots:
@@ -269,7 +278,7 @@ class NamedRoots:
                     continue
                 symbol = self.target.symbol_at(address) if symbols < _MOST_LOOKUPS else None
                 symbols += 1
-                if symbol is None or not symbol.address <= address:
+                if symbol is None or not symbol.address <= address or _is_mark(symbol):
                     run.append(address)
                     continue
                 yield from (self._unnamed(module, part) for part in joiner.groups(run))
@@ -342,7 +351,7 @@ class NamedRoots:
         yield from ((value, self._number(_CODE), RANK_DATA) for value in sorted(code))
         left -= code
         garbage = {value for value in left if any(value in one for one in self.heap.garbage)}
-        yield from ((value, self._number(_GARBAGE), RANK_REGISTER) for value in sorted(garbage))
+        yield from ((value, self._number(GARBAGE), RANK_REGISTER) for value in sorted(garbage))
         left -= garbage
         cycles = left.intersection(self.heap.collector.unfreed_objects)
         yield from ((value, self._number(CYCLES), RANK_REGISTER) for value in sorted(cycles))

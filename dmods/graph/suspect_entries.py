@@ -10,7 +10,7 @@ from typing import Optional
 from dmods.base.dataclass import dataclass
 from dmods.errors import FaultError
 from dmods.graph.owners import Kept, Owners
-from dmods.graph.suspect_samples import texts_inside
+from dmods.graph.suspect_samples import MAGIC, texts_inside
 from dmods.heap.block import FREE, Block
 from dmods.heap.text_bytes import without_addresses
 from dmods.heap.texts import domain_name, string_in
@@ -20,16 +20,27 @@ _CONSIDERED = 64  # blocks beside an entry, those that keep most alive
 _MOST_READ = 256  # bytes of a text
 _MOST_LOOKED_INTO = 1024  # bytes of an entry
 _MOST_SHOWN = 48  # characters
+_LEAST_BLOCK = 24  # bytes: the smallest block of glibc's malloc on 64 bits, and no smaller one is smaller elsewhere
+_MOST_NODE = 8  # words of a block that is a key and a value, and nothing more
 _MOST_HEADER = 4  # words of an object, of which one may point to its own text
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A block that is one of many in a container, the text that it leads to or holds, and the bytes it keeps alive."""
+    """A block that is one of many in a container, the text that it leads to or holds, and the bytes it keeps alive.
+
+    ``alone`` says that nothing beside it is like it: it may be the only entry.
+    """
 
     address: int
     text: str
     bytes: int
+    alone: bool = False
+
+    @property
+    def words(self) -> str:
+        """Return the entry in words."""
+        return f"{'one block with' if self.alone else 'the entry'} '{self.text}' at {self.address:#x}"
 
 
 def entry_of(owners: Owners, scope: tuple[str, int], chain: Sequence[Kept]) -> Optional[Entry]:
@@ -53,6 +64,25 @@ def entry_of(owners: Owners, scope: tuple[str, int], chain: Sequence[Kept]) -> O
         text = text_of(owners, chain[place], chain[place + 1], others)
         if text is not None:
             return Entry(chain[place].address, text, chain[place].bytes)
+    return _lone_entry(owners, chain)
+
+
+def _lone_entry(owners: Owners, chain: Sequence[Kept]) -> Optional[Entry]:
+    """Return the innermost small block of the chain that leads to a text beside what it keeps, or None."""
+    most = _MOST_NODE * owners.heap.words.size
+    for place in range(len(chain) - 2, -1, -1):
+        kept, below = chain[place], chain[place + 1]
+        block = owners.heap.block_at(kept.address)
+        if block is None or kept.size > most or kept.size == below.size:
+            continue
+        texts = [
+            text
+            for value in _words(owners, block)
+            if not below.address <= value < below.address + below.size
+            and (text := _text_at(owners, value, kept.size)) is not None
+        ]
+        if texts:
+            return Entry(kept.address, texts[0], kept.bytes, True)
     return None
 
 
@@ -145,13 +175,19 @@ def _text_at(owners: Owners, address: int, size: int) -> Optional[str]:
 
 
 def _string_at(owners: Owners, held: Block, address: int) -> Optional[str]:
+    """Return the string of C, or the domain name, at an address of a block; or None.
+
+    Four characters at the beginning of a block that was made for more are a magic number: libisc's 'HEAP', backwards.
+    """
     try:
         data = owners.target.read(address, min(held.end - address, _MOST_READ))
     except FaultError:
         return None
     if b"\0" not in data and held.end - address <= _MOST_READ:
         return None  # no string of C: other bytes may look like a short text
-    return _shown(string_in(without_addresses(owners.target, address, data)) or domain_name(data))
+    text = string_in(without_addresses(owners.target, address, data)) or domain_name(data)
+    is_magic = text is not None and len(text) == MAGIC and address == held.address and held.size > _LEAST_BLOCK
+    return None if is_magic else _shown(text)
 
 
 def _shown(text: Optional[str]) -> Optional[str]:

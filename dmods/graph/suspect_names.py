@@ -11,6 +11,7 @@ from dmods.graph.owners import Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.paths import path_to
 from dmods.graph.root import Root
 from dmods.graph.root_names import RootNames, outer_part
+from dmods.graph.roots import GARBAGE
 from dmods.graph.suspect_kinds import is_of_language
 
 _LOOKED_AT = 4  # blocks whose holder is looked up
@@ -40,8 +41,13 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
 
 
 def holders(owners: Owners, line: Line) -> str:
-    """Return the roots that share a line as a person knows them, at most three: "`head` (ht) and `tail` (ht)"."""
+    """Return the roots that share a line as a person knows them, at most three: "`head` (ht) and `tail` (ht)".
+
+    What garbage leads to as well others hold.
+    """
     roots = owners.leading_to(line)
+    living = tuple(root for root in roots if root != GARBAGE)
+    roots = living if len(living) > 1 else roots
     places = [named_place(owners.names, root, root.name) for root in roots[:_NAMED]]
     if len(roots) > _NAMED:
         places.append(f"{len(roots) - _NAMED:,} more")

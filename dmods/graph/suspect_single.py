@@ -17,6 +17,7 @@ from dmods.graph.suspect_entries import entry_of
 from dmods.graph.suspect_kinds import DOWN, is_few
 from dmods.graph.suspect_names import holder, holders, named_place, with_parts
 from dmods.graph.suspect_parts import deepest_part
+from dmods.graph.suspect_samples import runs_in, sample
 from dmods.graph.suspect_words import (
     KEEPS,
     MAINLY,
@@ -111,8 +112,14 @@ def _behind(
     """Return the end of the sentence: what the blocks are, and what is in them."""
     if way is not None and way.is_all:
         block = owners.heap.block_at(way.outer.address)
-        pool = pool_in_words(owners.heap, [block], 1) if block is not None else None
-        return [pool] if pool is not None else []
+        if block is None:
+            return []
+        pool = pool_in_words(owners.heap, [block], 1)
+        texts = runs_in(owners.heap, [(block.address, block.end)]) if pool is None else ""
+        if pool is None and not texts:  # a table, whose keys are blocks of their own
+            scope = ("below", way.outer.address)
+            texts = sample(owners, scope, _kinds(owners, scope, way), named=0)
+        return [pool or Words("", texts)]
     scope = held if way is None else ("below", way.point.address)
     kinds = _kinds(owners, scope, way)
     said = mostly(kinds, kept.count, kept.bytes)
@@ -120,7 +127,7 @@ def _behind(
     entry = entry_of(owners, held, chain)
     if entry is not None and 2 * entry.bytes >= kept.bytes:
         part = f"{entry.bytes / kept.bytes:.0%}"
-        found.append(Words("", f", {part} of it under the entry '{entry.text}' at {entry.address:#x}"))
+        found.append(Words("", f", {part} of it under {entry.words}"))
     return [*found, *client_in_words(owners, held, chain)]
 
 
@@ -136,7 +143,7 @@ def _way(owners: Owners, chain: Sequence[Kept], size: int) -> _Way:
         zeros = zero_part(owners.target, block) if block is not None and outer.size >= DOWN * size else None
         return _Way(outer, outer, f", mostly one {block_in_words(owners, outer)}{_empty(zeros)}", zeros, True)
     words = f" through one {block_in_words(owners, outer)}"
-    if point.size == outer.size:  # the nodes of one list
+    if all(kept.size == outer.size for kept in chain):  # the nodes of one list
         return _Way(outer, outer, words)
     return _Way(outer, point, f"{words}, and in it one {block_in_words(owners, point)}")
 

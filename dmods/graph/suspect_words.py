@@ -11,6 +11,7 @@ from dmods.graph.block_types import functions_in, type_of_block
 from dmods.graph.owners import Kept, Kind, Owners
 from dmods.graph.suspect import Words
 from dmods.graph.suspect_clients import find_client
+from dmods.graph.suspect_labels import label_of
 from dmods.graph.suspect_names import among_them, named_kinds
 from dmods.graph.suspect_samples import blocks_of, sample, sample_of
 from dmods.heap.block import Block
@@ -18,6 +19,8 @@ from dmods.heap.process_heap import ProcessHeap
 
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 KEEPS = "the outermost block that keeps so much alive"
+#: Blocks in use: to look for a client among more takes seconds, where `triage` reads no debug information either.
+_MOST_SOUGHT = 1_000_000
 _DIGITS = 3  # of an estimate
 
 
@@ -42,14 +45,16 @@ def block_in_words(owners: Owners, kept: Kept) -> str:
 
 
 def inside(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> Words:
-    """Return what is in the blocks: the places of a pool, or texts."""
+    """Return what is in the blocks: the name that the program has for them, the places of a pool, or texts."""
     first = kinds[0] if kinds else None
+    label, known = "", {}
     if first is not None and not first.is_type and first.size:
-        blocks = blocks_of(owners, scope, first)
+        blocks = known[first.example] = blocks_of(owners, scope, first)
+        label = label_of(owners.heap, blocks)
         found = pool_in_words(owners.heap, blocks, first.count)
         if found is not None:
-            return found
-    return Words("", sample(owners, scope, kinds))
+            return Words(label + found.public, found.texts)
+    return Words(label, sample(owners, scope, kinds, known))
 
 
 def pool_in_words(heap: ProcessHeap, blocks: Sequence[Block], count: int) -> Optional[Words]:
@@ -71,8 +76,9 @@ def _rounded(number: int) -> int:
 
 def client_in_words(owners: Owners, scope: tuple[str, int], index: Sequence[Kept] = ()) -> Iterator[Words]:
     """Yield who else leads to the blocks of the scope, where one block does. The sentence has named the ``index``."""
-    # To look for it takes seconds in a huge heap, of which `triage` reads no types either.
-    found = find_client(owners, scope, {kept.address for kept in index}) if owners.reads_types else None
+    blocks = sum(row[1] for row in owners.heap.index.sizes())
+    sought = owners.reads_types or blocks <= _MOST_SOUGHT
+    found = find_client(owners, scope, {kept.address for kept in index}) if sought else None
     if found is None:
         return
     about = "" if found.exact else "about "

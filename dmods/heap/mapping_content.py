@@ -18,6 +18,7 @@ from dmods.modules.elf import PAGE
 from dmods.target import AddressRange, Target
 
 LARGE = 32 << 20  # bytes of a mapping that is looked at
+WORTH = 1 << 20  # bytes of one that is looked at where nothing is larger
 MOST = 32  # mappings that are looked at, the largest first
 _PAGES = 512  # of a mapping
 _SCATTER = 0x9E3779B1  # Knuth's multiplicative hash (The Art of Computer Programming, 6.4)
@@ -54,9 +55,12 @@ class Content(NamedTuple):
     used: Optional[float]
 
 
-def large_mappings(target: Target) -> list[Content]:
-    """Return the large anonymous mappings that belong to no allocator and to no stack, the largest first."""
-    found = [each for each, kind in classify_mappings(target) if kind == "anon" and each.size >= LARGE]
+def large_mappings(target: Target, least: int = LARGE) -> list[Content]:
+    """Return the large anonymous mappings that belong to no allocator and to no stack, the largest first.
+
+    They have at least so many bytes.
+    """
+    found = [each for each, kind in classify_mappings(target) if kind == "anon" and each.size >= least]
     found.sort(key=lambda each: (-each.size, each.start))
     mapped = Ranges((each.start, each.end) for each in target.mappings() if each.flags != "---")
     return [content_of(target, each, mapped) for each in found[:MOST]]

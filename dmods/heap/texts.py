@@ -49,6 +49,17 @@ def string_in(data: bytes) -> Optional[str]:
     return text if len(raw) <= MOST_SHOWN else text + "..."
 
 
+def counted_text(data: bytes) -> Optional[str]:
+    """Return the text that the bytes begin with, if its length stands before it in one byte; None for other bytes.
+
+    A label of a domain name is kept so (RFC 1035, 3.1), and the keys of many formats.
+    """
+    count = data[0] if data else 0
+    text, behind = data[1 : 1 + count], data[1 + count : 2 + count]
+    is_text = _LEAST_NAME <= count == len(text) and _OF_LABELS.issuperset(text)
+    return text.decode("ascii") if is_text and not _OF_LABELS.issuperset(behind or b"a") else None
+
+
 def domain_name(data: bytes) -> Optional[str]:
     """Return the domain name in wire format that the bytes begin with, "www.example.com". None for other bytes.
 

@@ -21,7 +21,7 @@ from dmods.graph.roots import named_roots
 from dmods.graph.suspect import FEW_WORTH, WORTH
 from dmods.graph.suspect_kinds import FEW
 from dmods.graph.suspect_names import named_place
-from dmods.graph.suspect_samples import sample_of
+from dmods.graph.suspect_samples import places, runs_in, sample_of
 from dmods.graph.suspect_words import pool_in_words
 from dmods.graph.suspects import SHARE, largest_holder
 from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block
@@ -112,19 +112,12 @@ def _way(facts: ProcessFacts, blocks: Sequence[Block]) -> str:
 
 def _blocks_of(heap: ProcessHeap, size: int) -> list[Block]:
     """Return blocks of a size from different places of the heap."""
-    parts = list(heap.owned)
-    whole = sum(end - start for start, end in parts)
     found: dict[int, Block] = {}
-    for place in range(_PLACES):
-        left = whole * place // _PLACES
-        for start, end in parts:
-            if left < end - start:
-                rows = heap.index.blocks(list(_USED), start + left, _BATCH)
-                row = next((row for row in rows if row.size == size), None)
-                block = heap.block_at(row.address) if row is not None else None
-                found.update({block.address: block} if block is not None else {})
-                break
-            left -= end - start
+    for start in places(list(heap.owned), _PLACES):
+        rows = heap.index.blocks(list(_USED), start, _BATCH)
+        row = next((row for row in rows if row.size == size), None)
+        block = heap.block_at(row.address) if row is not None else None
+        found.update({block.address: block} if block is not None else {})
     blocks = list(found.values())
     return blocks[:: max(1, len(blocks) // _READ)][:_READ]
 
@@ -144,7 +137,13 @@ def _outside(facts: ProcessFacts) -> Optional[Holder]:
     beside = f"; {counted(others, 'other mapping')} {'have' if others > 1 else 'has'} {rest}" if others else ""
     where = f"{mapping.path or 'anonymous memory'} at {mapping.start:#x}"
     size = human_size(mapping.size)
-    sentence = f"a mapping of {size} without blocks that dmods walks ({where}) holds {what}{beside}"
+    texts, others_texts = "", ""
+    if not facts.private:
+        texts = runs_in(facts.heap, [(mapping.start, mapping.end)])
+        rest_of = [(each.start, each.end) for each in parts if each.start != mapping.start]
+        others_texts = runs_in(facts.heap, rest_of) if not texts else ""
+    inside = f"holds {what}{texts}{beside}{others_texts}"
+    sentence = f"a mapping of {size} without blocks that dmods walks ({where}) {inside}"
     return Holder(sentence, "mapping", _held(found), _OUTSIDE, address=mapping.start)
 
 

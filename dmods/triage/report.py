@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal, Optional
 
 from dmods.base.sizes import human_size
 from dmods.finding import FATAL, Finding
 from dmods.output.next_command import all_as_typed, as_typed
-from dmods.output.text import table_text
 from dmods.report import Address, Column, Report, Table, Value
+from dmods.triage import screen
 from dmods.triage.answer import PASSED, PYTHON, Crash, Holder, Line, Memory, Triage
 from dmods.triage.names import function_of
+from dmods.triage.screen import filled, fitted
 from dmods.triage.signature import OUTERMOST, Signature, signature
 
 _VERDICT = 3  # findings that the verdict names
@@ -19,21 +21,14 @@ _FRAMES = 5  # lines of the stack
 _PASSED = 3  # so many lines of a runtime above them are left out
 _LISTED = 4  # further findings
 _UNKNOWN = 3  # lines of what could not be known
-_SCREEN = 23  # lines: those of a terminal of 24 but for the prompt
-# What a report leaves out, in this order, until it fits on a screen.
-_GAPS, _OK, _DRAWN = "what could not be known", "checks that passed", "the bar of memory"
-_OTHER, _SIGNATURE, _MEMORY, _OUTER = "the other explanation", "the signature", "memory", "outer frames"
-_HOLDER = "the end of the largest holder's line"  # two dots stand for it: it is not listed as missing
-_WHO = "who noticed it"
-_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY, _HOLDER, _WHO)
 _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
-_WIDTH = 80  # columns of a screen, and of lines that are filled
 _LEAST_SAID = 40  # characters of it that say something
 _LEAST_HELD = 1 << 20  # bytes: a holder of less gives way to the crash
 _PYSTACK = "pystack"
 _STACK = "findstack"  # the command with the whole stack
 _LONGEST = 400  # characters of one text
+_LONGEST_HELD = 640  # of who holds most memory: the key of the entry may stand at the end
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
 
@@ -91,7 +86,7 @@ UNKNOWN = (Column("what"), Column("why"), Column("help", hidden=True))
 def triage_report(found: Triage, kind: str, whole: bool = False) -> Report:
     """Return the report. ``kind`` is "process" or "kernel". ``whole``: its text may be longer than one screen."""
     report = Report()
-    report.tables.extend(_text(found, kind, frozenset(), True) if whole else _screen(found, kind))
+    report.tables.extend(_text(found, kind, frozenset(), True) if whole else fitted(found, partial(_text, found, kind)))
     report.tables.append(
         Table("findings", FINDINGS, [_row(n, each) for n, each in enumerate(found.findings, 1)], only="json")
     )
@@ -114,47 +109,17 @@ def triage_report(found: Triage, kind: str, whole: bool = False) -> Report:
     return report
 
 
-def _screen(found: Triage, kind: str) -> list[Table]:
-    """Return as much of the text as one screen holds. Its last line says what is missing."""
-    without: list[str] = []
-    tables = _text(found, kind, frozenset())
-    for part in _LEFT_OUT:
-        if _height(tables) <= _SCREEN:
-            break
-        if part == _GAPS and not found.findings:
-            continue  # without them, "no finding" says more than is known
-        shorter = [*_text(found, kind, frozenset([*without, part])), _missing([*without, part])]
-        if part == _WHO and _height(shorter) >= _height(tables):
-            continue  # nobody was named
-        without.append(part)
-        tables = shorter
-    return tables
-
-
-def _missing(without: Sequence[str]) -> Table:
-    listed = [part for part in without if part != _HOLDER]
-    parts = [f"Not shown: {listed[0]}", *listed[1:]]
-    rows = list(_filled([*parts[:-1], f"{parts[-1]} (-v shows all)"], ", "))
-    return Table("missing", LINES, rows, style="plain", joined=True, only="text")
-
-
-def _height(tables: Sequence[Table]) -> int:
-    """Return the lines that the tables take on a terminal."""
-    between = sum(not table.joined for table in tables[1:])
-    return between + sum(text.count("\n") for table in tables for text in table_text(table, str, _WIDTH))
-
-
 def _text(found: Triage, kind: str, without: frozenset[str], whole: bool = False) -> list[Table]:
     """Return the tables for people, without these parts."""
     tables = [Table("verdict", LINES, list(_verdict(found, kind, without)), style="plain", only="text")]
     if found.crash is not None:
         tables.extend(_crash(found, found.crash, without))
-    if found.memory is not None and _MEMORY not in without:
-        tables.extend(_memory(found.memory, _DRAWN not in without))
+    if found.memory is not None and screen.MEMORY not in without:
+        tables.extend(_memory(found.memory, screen.DRAWN not in without))
     tables.extend(_others(found.findings, None if whole else _LISTED))
-    if _OK not in without:
+    if screen.OK not in without:
         tables.extend(_passed(found))
-    if _GAPS not in without:
+    if screen.GAPS not in without:
         tables.extend(_unknown(found, None if whole else _UNKNOWN))
     return tables
 
@@ -206,10 +171,10 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
         yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
         for each in finding.evidence[: 2 if number == 1 else 1]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
-        if number == 1 and finding.hands.known and _WHO not in without:
+        if number == 1 and finding.hands.known and screen.WHO not in without:
             yield (f"   who: {_cut(finding.hands.text)}",)
         yield (f"   do ({finding.remedy_confidence}): {finding.remedy}",)
-        if number == 1 and finding.alternative and _OTHER not in without:
+        if number == 1 and finding.alternative and screen.OTHER not in without:
             yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
             yield (f"   type: {'; '.join(all_as_typed(finding.next[:3]))}",)
@@ -226,14 +191,14 @@ def _largest_holder(found: Triage, without: frozenset[str]) -> Iterator[tuple[Va
     if holder is None or any(each.what == holder.what for each in found.findings[:_VERDICT]):
         return
     said, type_ = holder_sentence(holder), f" (type: {'; '.join(all_as_typed(holder.next))})"
-    room = _WIDTH - len(type_) - len("..")
-    if _HOLDER not in without or len(said) <= room:
-        yield (_cut(said) + type_,)
+    room = screen.WIDTH - len(type_) - len("..")
+    if screen.HOLDER not in without or len(said) <= room:
+        yield (_cut(said, _LONGEST_HELD) + type_,)
     elif holder.bytes >= _LEAST_HELD and len(said) - len(holder.what) + _LEAST_SAID <= room:
         yield (f"{said[:room]}..{type_}",)
     elif holder.bytes >= _LEAST_HELD:
-        yield (said if len(said) <= _WIDTH else f"{said[: _WIDTH - len('..')]}..",)
-        if _WHO not in without:
+        yield (said if len(said) <= screen.WIDTH else f"{said[: screen.WIDTH - len('..')]}..",)
+        if screen.WHO not in without:
             yield (f"   type: {'; '.join(all_as_typed(holder.next))}",)
 
 
@@ -247,9 +212,9 @@ def _holder_row(holder: Holder) -> tuple[Value, ...]:
     return holder.what, holder.kind, holder.bytes, *shares, holder.address, list(holder.next), holder.is_suspect
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int = _LONGEST) -> str:
     """Return the text as far as it belongs on one screen. JSON has all of it."""
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+    return text if len(text) <= longest else text[:longest] + "..."
 
 
 def _row(number: int, finding: Finding) -> tuple[Value, ...]:
@@ -290,7 +255,11 @@ def _brief(found: Triage) -> Iterator[Line]:
 
 
 def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Table]:
-    named = crash_signature(found) if _SIGNATURE not in without else None
+    if screen.THREAD in without:
+        lines = [(f"{each.name}: {each.text}",) for each in _brief(found)]
+        yield from (Table("of", LINES, [line], style="plain", only="text") for line in lines)
+        return
+    named = crash_signature(found) if screen.SIGNATURE not in without else None
     # The first line of the verdict says how it ended.
     facts = [
         *_brief(found),
@@ -302,7 +271,7 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
     frames = crash.frames[passed:]
     while frames and function_of(frames[-1].partition("  ")[0]) in OUTERMOST:
         frames = frames[:-1]
-    shown = list(frames[: _INNER if _OUTER in without else _FRAMES])
+    shown = list(frames[: _INNER if screen.OUTER in without else _FRAMES])
     left = len(crash.frames) - passed - len(shown) + crash.more_frames
     footer = [f"    ... {left} more: {as_typed(_STACK)}"] if left > 0 else []
     if shown:
@@ -330,7 +299,7 @@ def _memory(memory: Memory, drawn: bool) -> Iterator[Table]:
         for mark, part, percent in zip(marks, memory.parts, percents)
         if percent
     ]
-    yield Table("memory_text", LINES, list(_filled(parts, ", ")), style="plain", joined=True, only="text")
+    yield Table("memory_text", LINES, list(filled(parts, ", ")), style="plain", joined=True, only="text")
 
 
 def _largest(memory: Memory) -> str:
@@ -340,7 +309,7 @@ def _largest(memory: Memory) -> str:
     line, left = f"Memory: {human_size(memory.total)}{beside}", 100
     for number, (percent, part) in enumerate(shares):
         text = f"{': ' if not number else ', '}{part.name} {percent} %"
-        if len(line) + len(text) > _WIDTH - len(", others 100 %"):
+        if len(line) + len(text) > screen.WIDTH - len(", others 100 %"):
             break
         line, left = line + text, left - percent
     return f"{line}, others {left} %" if 0 < left < 100 else line
@@ -348,18 +317,6 @@ def _largest(memory: Memory) -> str:
 
 def _beside(memory: Memory) -> str:
     return f"; {human_size(memory.untouched)} more is mapped and was never touched" if memory.untouched else ""
-
-
-def _filled(parts: Sequence[str], between: str) -> Iterator[tuple[Value, ...]]:
-    """Yield lines that hold as many of the parts as there is room for."""
-    line = ""
-    for part in parts:
-        if line and len(line) + len(between) + len(part) > _WIDTH:
-            yield (line + between.rstrip(),)
-            line = ""
-        line += (between if line else "") + part
-    if line:
-        yield (line,)
 
 
 def _cells(percents: Sequence[int]) -> list[int]:
@@ -388,7 +345,7 @@ def _passed(found: Triage) -> Iterator[Table]:
     # What they measured is worth the room where nothing was found.
     texts = [f"{each.check} ({each.value})" if each.value and not found.findings else each.check for each in passed]
     between = ", " if found.findings else "; "
-    lines = list(_filled([f"OK: {_cut(texts[0])}", *map(_cut, texts[1:])], between)) if texts else []
+    lines = list(filled([f"OK: {_cut(texts[0])}", *map(_cut, texts[1:])], between)) if texts else []
     if lines:
         yield Table("ok", LINES, lines, style="plain", only="text")
 

@@ -26,11 +26,11 @@ struct context {
 	char owner[32];
 };
 
-/* Variables that do not lie side by side. */
+/* Variables that do not lie side by side. They are initialized, so the linker's data_start lies before them. */
 static struct {
 	struct statement *volatile at;
 	long apart[5];
-} roots[ROOTS];
+} roots[ROOTS] = {{NULL, {1}}};
 static struct item *volatile bucket[4096];
 static char *volatile slab[SLABS];
 static struct context *volatile contexts;

@@ -47,6 +47,14 @@ def test_what_many_variables_share_has_its_number_its_size_and_texts(program: Pa
     assert (row["kind"], row["confidence"]) == ("held", "possible")
 
 
+def test_marks_of_the_linker_are_no_variables(tmp_path: Path) -> None:
+    """Servers that load modules export all symbols: data_start and _edata with them, which have no size."""
+    exported = compile_c(HERE / "commands" / "shares.c", tmp_path / "shares", "-g0", "-s", "-rdynamic")
+    answer, _truth = asked(exported, tmp_path, "statements")
+    (row,) = answers.by_name(answer)["suspects"]
+    assert re.match(r"(`0x[0-9a-f]+` \(shares\), ){2}`0x[0-9a-f]+` \(shares\) and 19 more share ", row["sentence"])
+
+
 def test_equal_blocks_of_a_megabyte_are_a_suspect(program: Path, tmp_path: Path) -> None:
     """No block leads to another. An item's key does not begin at a word."""
     answer, truth = asked(program, tmp_path, "slabs", "--least", "1M")

@@ -133,3 +133,17 @@ def test_a_full_screen_has_one_line_for_it(size: int, shown: bool) -> None:
     assert table.rows[0][0] == line.what
     whole = triage_report(found, "process", whole=True).tables
     assert any(line.what in str(row[0]) for table in whole if table.only == "text" for row in table.rows)
+
+
+def test_a_live_process_shows_all_of_it_before_its_first_thread() -> None:
+    """Nothing is wrong, so any thread that waits says less than who holds the memory. The key stands at the end."""
+    crash = Crash("the process was alive", True, [Line(f"fact {number}", "known") for number in range(5)], ["poll"] * 9)
+    what = f"`server+0x40` keeps 96% of the heap in use alive: {'900,000 blocks, ' * 25}under the entry 'sessions:all'"
+    gaps = [Unknown(f"part {number}", "a core does not have it") for number in range(3)]
+    found = Triage(crash, unknown=gaps, holder=Holder(what, "held", 64 << 20, ("suspects",)))
+    shown = text_of(found)
+    assert f"largest holder: {what} (type: suspects)" in shown
+    assert "poll" not in shown
+    assert sum(1 + len(line) // 80 for line in shown.splitlines()) <= 23
+    broken = Triage(crash, findings=[Finding("deadlock", FATAL, CERTAIN, "it waits", "mend it")], holder=found.holder)
+    assert "poll" in text_of(broken)

@@ -21,13 +21,14 @@ from dmods.modules.golang.moduledata import go_modules
 from dmods.report import Table
 from dmods.runtimes.golang.goroutines import find_goroutines
 from dmods.runtimes.golang.live_stacks import Live, LiveStacks, live_stacks
-from dmods.runtimes.golang.mheap import ARENA, GoHeap, Span, find_mheap
+from dmods.runtimes.golang.mheap import ARENA, PAGE, GoHeap, Span, find_mheap
 from dmods.runtimes.golang.sweeping import objects_of, unmarked
 from dmods.target import Target
 
 if TYPE_CHECKING:
     from dmods.allocators.block import Block
 
+_MOST_PAIRS = 1 << 16  # words that point to the beginning of one arena
 _MOST_ENDS = 1 << 20  # words that point to the end of one stack
 
 
@@ -185,7 +186,7 @@ def find_go(target: Target, owned: Ranges) -> Found:
     made.problems = [
         Problem(record, f"the span that this record describes is not read: {text}") for record, text in heap.problems
     ]
-    made.dead = list(_ends_of_stacks(target, heap))
+    made.dead = [*_ends_of_stacks(target, heap), *_ranges_of_pages(target, arenas)]
     if stacks.note:
         made.notes.append(stacks.note)
     if heap.problems:
@@ -219,6 +220,26 @@ def _ends_of_stacks(target: Target, heap: GoHeap) -> Iterator[tuple[int, int]]:
     if wanted and spans:
         for found, (end, _next) in zip(find_pointers(target.image(), spans, words.size, wanted, _MOST_ENDS), wanted):
             yield from ((at, at + 8) for at in found if ends[end] <= (words.at(at - 8) or 0) < end)
+
+
+def _ranges_of_pages(target: Target, arenas: Ranges) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of words in which the runtime keeps which pages are its own (addrRange of runtime/mranges.go).
+
+    Go's collector does not scan that memory, which no arena has. The first word of a pair is where an arena begins, and
+    up to Go 1.25 an object begins there, too.
+    """
+    words = Words(target.image(), target.arch.word)
+    anonymous = Ranges((m.start, m.end) for m in target.mappings() if m.anonymous and "w" in m.flags)
+    outside = [part for start, end in arenas.without(anonymous) for part in target.image().covered(start, end)]
+    wanted = [(start, start + 1) for start, _end in arenas]
+    if not outside or not wanted:
+        return
+    found = find_pointers(target.image(), outside, words.size, wanted, _MOST_PAIRS)
+    for places, (start, end) in zip(found, arenas):
+        for at in places:
+            limit = words.at(at + words.size) or 0
+            if start < limit <= end and not limit % PAGE:
+                yield at, at + 2 * words.size
 
 
 def _inside(mine: list[tuple[int, int]], span: Span) -> bool:

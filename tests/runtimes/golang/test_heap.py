@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from dmods._engine import find_pointers
 from dmods.allocators.golang.heap import GoBlocks
+from dmods.base.ranges import Ranges
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE
 from dmods.heap.process_heap import ProcessHeap, find_heap
-from dmods.runtimes.golang.mheap import find_mheap
+from dmods.runtimes.golang.mheap import ARENA, find_mheap
 from dmods.runtimes.golang.objects import go_types
 from fixtures import answers, gos
 from fixtures.heaps import others
@@ -217,6 +219,21 @@ def test_the_histogram_counts_them(program: Program) -> None:
     assert addresses == {at for _what, kind, at, _size in program.truth if kind == "main.square"}
     text = answers.printed("whatis", program.core, hex(min(addresses)))
     assert "Go object of type main.square" in text
+
+
+@pytest.mark.parametrize("release", ["1.19.13", "1.22.12"])
+def test_the_runtimes_ranges_of_pages_hold_no_object(release: str, tmp_path: Path) -> None:
+    """Where an arena begins, an object begins. In nats-server such a range held all, through a dead object."""
+    core = built(release, "-s -w", "goheap.go", tmp_path, tmp_path / "cache", "truth", "stats")
+    heap = find_heap(CoreFile(str(core)))
+    start = 0xC000000000  # the first arena of 64-bit Linux until Go 1.26 (mallocinit of runtime/malloc.go)
+    arena = range(start, start + ARENA)
+    anonymous = [(m.start, m.end) for m in heap.target.mappings() if m.anonymous and m.start not in arena]
+    (found,) = find_pointers(heap.target.image(), anonymous, 8, [(start, start + 1)], 1000)
+    limits = {at: struct.unpack("<Q", heap.target.read(at + 8, 8))[0] for at in found}
+    ranges = [at for at, limit in limits.items() if start < limit <= start + ARENA and limit % (4 << 20) == 0]
+    assert ranges
+    assert [at for at in ranges if at not in Ranges(heap.roots.dead)] == []
 
 
 def test_a_damaged_span_is_named_and_the_rest_is_right(program: Program, tmp_path: Path) -> None:

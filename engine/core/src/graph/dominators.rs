@@ -12,6 +12,8 @@ use crate::hw;
 /// and the one above that again.
 const AHEAD: [usize; 3] = [48, 32, 16];
 
+/// Steps up the tree, for each vertex on average. More of them, and long ways get short cuts.
+const STEPS: usize = 8;
 /// How many edges ahead the CPU is asked to load the counts of the vertices that they lead to.
 const NEXT: usize = 16;
 
@@ -105,14 +107,67 @@ pub fn immediate(parents: &[u32], others: &Others, control: &Control) -> Result<
     drop(forest);
     // The dominators take the place of the semidominators, from the top down.
     let mut dominators = semi;
+    let mut cuts: Option<ShortCuts> = None;
+    let mut steps = 0;
     for vertex in 1..count {
-        let mut dominator = parents[vertex];
-        while dominator > dominators[vertex] {
-            dominator = dominators[dominator as usize];
+        let (mut dominator, most) = (parents[vertex], dominators[vertex]);
+        if let Some(cuts) = &mut cuts {
+            dominator = cuts.up_to(&dominators, dominator, most);
+            cuts.add(dominator);
+        } else {
+            while dominator > most {
+                dominator = dominators[dominator as usize];
+                steps += 1;
+            }
         }
         dominators[vertex] = dominator;
+        if cuts.is_none() && steps > STEPS * count {
+            cuts = Some(ShortCuts::new(&dominators[..=vertex], count));
+        }
+        if vertex % (1 << 20) == 0 && control.cancelled() {
+            return Err(Stopped::Cancelled);
+        }
     }
     Ok(dominators)
+}
+
+/// For each vertex that has a dominator: one further up the tree, so that any way up takes a logarithm of its length
+/// (Myers, "An Applicative Random-Access Stack", 1983).
+///
+/// Most trees are flat, and need none. In a queue each node dominates the next: with an index beside it, the way from each
+/// message to the top is as long as the queue.
+struct ShortCuts {
+    jumps: Vec<u32>,
+    depths: Vec<u32>,
+}
+
+impl ShortCuts {
+    /// Begins with the vertices whose dominators are known. `count` is how many there will be.
+    fn new(dominators: &[u32], count: usize) -> ShortCuts {
+        let mut cuts = ShortCuts { jumps: Vec::with_capacity(count), depths: Vec::with_capacity(count) };
+        (cuts.jumps.push(0), cuts.depths.push(0));
+        dominators[1..].iter().for_each(|&dominator| cuts.add(dominator));
+        cuts
+    }
+
+    /// Adds the next vertex.
+    fn add(&mut self, dominator: u32) {
+        let jump = self.jumps[dominator as usize];
+        let further = self.jumps[jump as usize];
+        let depth = |vertex: u32| self.depths[vertex as usize];
+        let (near, far) = (depth(dominator) - depth(jump), depth(jump) - depth(further));
+        self.jumps.push(if near == far { further } else { dominator });
+        self.depths.push(self.depths[dominator as usize] + 1);
+    }
+
+    /// Returns the first vertex from `vertex` up that is no greater than `most`.
+    fn up_to(&self, dominators: &[u32], mut vertex: u32, most: u32) -> u32 {
+        while vertex > most {
+            let jump = self.jumps[vertex as usize];
+            vertex = if jump > most { jump } else { dominators[vertex as usize] };
+        }
+        vertex
+    }
 }
 
 /// The vertices whose semidominators are known, as a forest with compressed paths.
