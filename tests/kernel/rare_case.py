@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -23,12 +24,18 @@ class RareCase:
         return answers.answer(self.kernel, *words, side=KERNEL)
 
     def rows(self, table: str, *words: str) -> list[dict[str, Any]]:
-        """Return the rows of a table of a command's answer."""
-        return answers.by_name(self.answer(*words))[table]
+        """Return the rows of a table of a command's answer, with addresses as numbers."""
+        rows = answers.by_name(self.answer(*words))[table]
+        return [{name: _number(value) for name, value in row.items()} for row in rows]
 
     def planted(self, *ways: str) -> list[tuple[int, int]]:
         """Return (address, bytes) of the objects that the module made in these ways."""
         return [(address, size) for how, address, size in self.guest.ledger if how in ways]
+
+
+def _number(value: Any) -> Any:
+    """Return an address as a number, and everything else as it is."""
+    return int(value, 16) if isinstance(value, str) and re.fullmatch("0x[0-9a-f]+", value) else value
 
 
 @cache

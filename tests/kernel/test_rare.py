@@ -61,6 +61,14 @@ def test_dentries_name_memory_without_a_file(case: RareCase) -> None:
     assert "/memfd:plain (deleted)" in paths
 
 
+def test_secret_memory_has_a_line_of_its_own(case: RareCase) -> None:
+    if "secret_pages" not in case.guest.truth:
+        assert case.guest.kernel.name == "5.10"  # memfd_secret() is of 5.14
+        return
+    kinds = {row["name"]: row["pages"] for row in case.rows("kinds", "memstat", "-v")}
+    assert kinds["secret"] == case.guest.truth["secret_pages"]
+
+
 def namespace(case: RareCase, name: str) -> int:
     pid = case.guest.truth[f"pid_{name}"]
     found = re.fullmatch(r"net:\[(\d+)\]", case.guest.said[f"/proc/{pid}/ns/net"])
@@ -99,3 +107,15 @@ def test_the_namespace_is_shown_where_there_is_more_than_one(case: RareCase) -> 
     assert "NETNS" in answers.text(case.kernel, "netdev", side=KERNEL)
     assert "NETNS" in answers.text(case.kernel, "sockets", side=KERNEL)
     assert "NETNS" not in answers.text(case.kernel, "sockets", "inside", side=KERNEL)
+
+
+def test_dmesg_says_who_printed_a_line(case: RareCase) -> None:
+    """The kernel's traces have the task that prints them. Only 7.0 and later note its name beside the line."""
+    rows = case.rows("log", "dmesg", "-w")
+    told = [(row, re.search(r"\bPID: (\d+) Comm: (\S+)", row["text"])) for row in rows]
+    traces = [(row, found) for row, found in told if found is not None]
+    assert traces
+    names = case.guest.kernel.name == "sid"
+    for row, found in traces:
+        assert row["task"] == (found[2] if names else None)
+        assert row["who"] == (f"T{found[1]} {found[2]}" if names else f"T{found[1]}")
