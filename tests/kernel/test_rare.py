@@ -1,4 +1,4 @@
-"""What few systems have, compared with what the kernel of a rare guest said of itself: cgroups, files, namespaces."""
+"""Full cgroups, files without a mount and namespaces, compared with what the guest's kernel said of itself."""
 
 from __future__ import annotations
 

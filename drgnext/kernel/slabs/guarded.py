@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class GuardedObjects:
-    """The objects in KFENCE's pool. There are none where the kernel has no pool.
+    """The objects in KFENCE's pool. A kernel without a pool has no such objects.
 
     The engine gets a cache of one object for each: its slot is a page. ``numbered`` are all caches by the engine's
     numbers, those behind the kernel's own.
