@@ -46,7 +46,7 @@ class Paths:
         """Return the name that a file system makes of a dentry without a directory (d_dname), or None.
 
         Such are pipes, sockets, namespaces, processes, and memory of memfd_create() (fs/d_path.c, d_path()). The root
-        of a file system has a name without it.
+        of a file system is no such dentry.
         """
         memory = self._reader.memory
         superblock = memory.word(dentry + self._superblock)
