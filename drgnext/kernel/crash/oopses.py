@@ -26,7 +26,7 @@ _OOPS = regex(
 # Reports that begin like an oops: the kernel prints them, and goes on.
 _REPORT = regex(
     r"^BUG: (scheduling while atomic|sleeping function called|using |Bad |Invalid wait context|non-zero|Dentry "
-    r"|spinlock |rwlock |atomic |MAX_|looking up|key |K(FENCE|ASAN|CSAN|MSAN): )"
+    r"|spinlock |rwlock |atomic |MAX_|looking up|key )"
 )
 _DIES = regex(r": [0-9a-f]{4,16} \[#\d+\]")  # __die_header, die: reports that are only printed lack it
 _OOPS_END = regex(r"^---\[ end trace")
