@@ -1832,7 +1832,9 @@ class SlabCache(TypedDict):
 class SlabsDescription(TypedDict):
     """Offsets of struct slab, and the caches. A bit field is (offset of its word of 8 bytes, shift, width).
 
-    ``code``: the virtual addresses (start, end) of the kernel's code.
+    ``code``: the virtual addresses (start, end) of the kernel's code. ``guarded``: (page frame, number of a cache that
+    describes one object, whether it was freed) of each object in KFENCE's pool. ``ignored``: the physical addresses of
+    words that hold no object. ``unread``: ranges of page frames that hold no pointer of this kernel.
     """
 
     cache: int
@@ -1846,6 +1848,9 @@ class SlabsDescription(TypedDict):
     sheaves: Optional[SheafOffsets]
     track: Optional[TrackOffsets]
     caches: list[SlabCache]
+    guarded: list[tuple[int, int, bool]]
+    ignored: list[int]
+    unread: list[tuple[int, int]]
 
 #: (number of the cache or None for kmalloc's own pages, bytes of an object, stack of the track or None, objects, what
 #: they keep alive: objects, bytes; the oldest object, its time in jiffies)

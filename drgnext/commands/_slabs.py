@@ -73,8 +73,10 @@ def record_named(slabs: SlabObjects, tracks: Tracks, address: int) -> SlabRecord
 
     For a free object it is the free. Raises UsageError and UserError.
     """
-    tracks.require()
-    found: Optional[Object] = slabs.object_at(address)
+    if not tracks.any:
+        tracks.require()
+    guarded = slabs.guarded.recorded_at(address)
+    found: Optional[Object] = slabs.object_at(address if guarded is None else guarded.address)
     if found is None:
         raise UsageError(
             f"{address:#x} is neither a bufctl nor an address in a slab object",
@@ -115,9 +117,9 @@ def audit(slabs: SlabObjects, tracks: Tracks, callers: KernelCallers, *records: 
 def _audit_row(slabs: SlabObjects, tracks: Tracks, callers: KernelCallers, record: SlabRecord) -> tuple[Value, ...]:
     allocated: tuple[Value, ...] = (None,) * 5
     if record.freed:
-        before = slabs.engine.track(record.address, False)
-        if before is not None:
-            first = tracks.record(record.address, record.size, record.cache, before, False)
+        found = slabs.object_at(record.address)
+        first = tracks.of(found, False) if found is not None else None
+        if first is not None:
             allocated = (first.pid, None, None, *stack_values(callers, first.stack))
     return (
         record.bufctl,

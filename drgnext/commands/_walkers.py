@@ -12,6 +12,7 @@ from dmods.errors import UsageError, UserError
 from dmods.report import Column, Value
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.frame_ranges import Range
+from drgnext.kernel.pages.kfence import FREED
 from drgnext.kernel.pages.kinds import KINDS
 from drgnext.kernel.pages.lists import zones
 from drgnext.kernel.pages.memmap import PageArray, page_array
@@ -31,6 +32,14 @@ _ONE = (Column("address", "address"),)
 _BUFCTL = (Column("address", "address"), Column("buffer", "address"), Column("pid", "count"), Column("cache"))
 _LEAK = (Column("address", "address"), Column("buffer", "address"), Column("cache"))
 _LEAKED = (Column("address", "address"), Column("cache"))
+_GUARDED = (
+    Column("address", "address"),
+    Column("bytes", "bytes"),
+    Column("cache"),
+    Column("state"),
+    Column("pid", "count"),
+    Column("record", "address"),
+)
 _VMAP = (Column("address", "address"), Column("start", "address"), Column("end", "address"))
 
 # The number of pages walked at a time: half a gigabyte of memory with 4 KB pages, and 2.5 MB of text. No free block
@@ -158,6 +167,17 @@ def _bufctls(kernel: Kernel, text: Optional[str]) -> Iterator[Sequence[Value]]:
                 yield track[0], address, track[3], cache.name
 
 
+def _guarded(kernel: Kernel, _text: Optional[str]) -> Iterator[Sequence[Value]]:
+    """Yield the objects in KFENCE's pool. The pid and the record are those of the free, where there was one."""
+    guarded = slab_objects(kernel).guarded
+    for cache in guarded.objects:
+        one = cache.guarded
+        if one is not None:
+            track = guarded.track(one, one.state == FREED)
+            who = (track.pid, track.at) if track is not None else (None, None)
+            yield one.address, one.size, cache.name, one.state, *who
+
+
 def _leaks(kernel: Kernel, _text: Optional[str]) -> Iterator[Sequence[Value]]:
     """Yield the direct leaks: their records where there are any."""
     for address, cache, direct in _leaked(kernel):
@@ -202,6 +222,7 @@ WALKERS: Mapping[str, Walker[Kernel, Optional[str]]] = {
     "bufctl": Walker(
         "records of allocated slab objects (slub_debug=U)", _BUFCTL, _bufctls, "only those of that slab cache"
     ),
+    "kfence": Walker("objects that KFENCE guards, or guarded until they were freed", _GUARDED, _guarded),
     "leak": Walker("direct leaks of slab objects: their records, where there are any", _LEAK, _leaks),
     "leakbuf": Walker("leaked slab objects", _LEAKED, _leaked_objects),
     "zone": Walker("memory zones that have pages", _NAMED, _zones),

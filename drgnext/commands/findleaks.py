@@ -88,7 +88,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     whole = leaks if args.what is not None else None
     shown = groups[: args.top]
     report.notes += smaller_groups([group.count * group.size + group.kept_bytes for group in groups], len(shown))
-    if shown and not leaks.tracks.any:
+    if not leaks.tracks.of_caches and any(not group.tracked for group in shown):
         report.notes.append(f"this kernel did not record who allocated slab objects: {HOW_TO_TRACK}")
     report.tables += _groups(callers, shown, leaks, args.lines)
     if sums.direct_count or leaks.verdict.possible:
@@ -181,7 +181,7 @@ def _doubtful(leaks: SlabLeaks, callers: KernelCallers) -> Table:
     """Return what only weak evidence holds, by cache and stack."""
     rows: list[tuple[Value, ...]] = []
     for state in (STACK, UNALIGNED, PHYSICAL):
-        users = [leaks.tracks.user(group) for group in leaks.slabs.engine.groups([state], True)]
+        users = leaks.tracks.users(leaks.slabs.engine.groups([state], True))
         for user in sorted(users, key=lambda one: -one.count * one.size):
             caller = callers.caller(user.stack).text
             sums = (cache_name(user.cache), user.count, user.oldest, user.count * user.size)

@@ -20,6 +20,7 @@ COLUMNS = (
     Column("peak", "size", width=6),
     Column("swap", "size", width=6),
     Column("failed", "count"),
+    Column("killed", "count"),
     Column("processes", "count", title="PROCS"),
     Column("path"),
     Column("online", hidden=True),
@@ -37,7 +38,14 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     rows = [
         (
             *(one.current * page, None if one.limit is None else one.limit * page, one.peak * page, one.swap * page),
-            *(one.failed, one.processes, one.path if one.online else f"{one.path} (removed)", one.online, one.address),
+            *(
+                one.failed,
+                one.killed,
+                one.processes,
+                one.path if one.online else f"{one.path} (removed)",
+                one.online,
+                one.address,
+            ),
         )
         for one in groups[: args.top]
     ]
@@ -52,7 +60,8 @@ COMMAND = Command(
     name="memcgs",
     summary="memory cgroups: use, limit, peak, swap, and the number of processes",
     description="""CURRENT is memory.current: it includes the groups below. LIMIT is memory.max, FAILED how often it was
-hit. A removed group lives as long as pages are charged to it: thousands of them are a leak.""",
+hit (the line "max" of memory.events.local, or memory.failcnt), KILLED how many of its processes the OOM killer killed
+(the line "oom_kill"). A removed group lives as long as pages are charged to it: thousands of them are a leak.""",
     run=run,
     arguments=(Argument("--top", metavar="N", type=positive, help="only the first N"),),
     requires=(KERNEL,),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dmods.base.dataclass import replace
 from dmods.command import KERNEL, Command
 from dmods.report import Column, Report, Table
 from drgnext.kernel.system.netdevs import COUNTERS, devices
@@ -26,7 +28,8 @@ COLUMNS = (
     Column("addresses", title="ADDRESSES"),
     Column("ipv4", hidden=True),
     Column("index", "count", hidden=True),
-    Column("namespace", "count", hidden=True),
+    Column("namespace", "count", title="NETNS", hidden=True),
+    Column("ipv6", hidden=True),
     Column("hardware", hidden=True),
     Column("rx_dropped", "count", hidden=True),
     Column("tx_dropped", "count", hidden=True),
@@ -48,14 +51,30 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         rows.append(
             (
                 *(one.name, one.state, one.mtu, rx_packets, rx_bytes, tx_packets, tx_bytes),
-                *((rx_dropped or 0) + (tx_dropped or 0), one.queued, " ".join(one.addresses), one.addresses),
-                *(one.number, one.namespace, one.hardware, rx_dropped, tx_dropped, *errors, one.sure, one.address),
+                *(
+                    (rx_dropped or 0) + (tx_dropped or 0),
+                    one.queued,
+                    " ".join([*one.addresses, *one.addresses6]),
+                    one.addresses,
+                ),
+                *(
+                    one.number,
+                    one.namespace,
+                    one.addresses6,
+                    one.hardware,
+                    rx_dropped,
+                    tx_dropped,
+                    *errors,
+                    one.sure,
+                    one.address,
+                ),
             )
         )
         if not one.sure:
             unsure.append(one.name)
-    report = Report([Table("devices", COLUMNS, rows)])
-    report.totals.update(devices=len(found), namespaces=len({one.namespace for one in found}))
+    count = len({one.namespace for one in found})
+    report = Report([Table("devices", with_namespaces(COLUMNS, count), rows)])
+    report.totals.update(devices=len(found), namespaces=count)
     report.notes += reader.notes
     if unsure:
         report.notes.append(
@@ -64,10 +83,16 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     return report
 
 
+def with_namespaces(columns: Sequence[Column], count: int) -> list[Column]:
+    """Return the columns. Where there is more than one network namespace, NETNS is shown."""
+    return [replace(one, hidden=one.hidden and (one.name != "namespace" or count < 2)) for one in columns]
+
+
 COMMAND = Command(
     name="netdev",
     summary="network devices: state, addresses, packets, bytes, drops and what waits to be sent",
-    description="""The devices of all network namespaces are listed. The figures are those that /proc/net/dev shows, as
+    description="""The devices of all network namespaces are listed. NETNS is the number of a device's namespace, as
+/proc/PID/ns/net has it; it is shown where there is more than one. The figures are those that /proc/net/dev shows, as
 far as the kernel itself counts them: a note names the devices whose drivers keep their own counters.""",
     run=run,
     requires=(KERNEL,),

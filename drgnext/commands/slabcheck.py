@@ -28,6 +28,7 @@ _FAULTS = (
 )
 _WHO = (Column("object", "address", width=16), Column("who"))
 _MOST = 64  # culprits that are named
+_SHOWN = 8  # bytes that are shown
 
 _LINKS = {
     "leaves": "its link to the next free object is {value:#x}, which is no object of its slab",
@@ -50,12 +51,13 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         overwritten, over_count = slabs.engine.overwritten(lambda done: bar.update(done, max(done, total)))
     damage, damage_count, missing, cut = slabs.engine.damage()
     broken = slabs.broken
-    rows = [*_broken(slabs, broken), *_damage(slabs, damage), *_overwritten(slabs, overwritten)]
+    guarded_rows = list(_beside_guarded(slabs))
+    rows = [*guarded_rows, *_broken(slabs, broken), *_damage(slabs, damage), *_overwritten(slabs, overwritten)]
     if args.cache is not None:
         rows = [row for row in rows if row[0] == args.cache]
     found = len(rows)
     report = Report([Table("faults", _FAULTS, rows[: args.top])], notes=list(slabs.notes))
-    count = len(broken) + damage_count + over_count
+    count = len(guarded_rows) + len(broken) + damage_count + over_count
     guarded = sum(bool(cache.flags & {"RED_ZONE", "POISON"}) for cache in slabs.caches)
     if not guarded:
         report.notes.append(
@@ -121,6 +123,17 @@ def _overwritten(
         text = _ZONES[zone].format(at=at, length=length, offset=at - address, found=found)
         culprit = _before(slabs, address) if zone == "before" else address
         yield slabs.caches[cache].name, address, text, culprit, zone, at, length, found
+
+
+def _beside_guarded(slabs: SlabObjects) -> Iterator[tuple[Value, ...]]:
+    """Yield what was written beside objects that KFENCE guards. Each has a page to itself, so its owner did it."""
+    for one, each in slabs.guarded.overwritten():
+        assert one.guarded is not None
+        address, length = one.guarded.address, len(each.found)
+        side = "before" if each.at < address else "behind"
+        there = each.found[:_SHOWN].hex(" ")
+        text = f"KFENCE's pattern {side} it is overwritten at {each.at:#x}, {length} bytes: {there}"
+        yield one.name, address, text, address, "guarded", each.at, length, there
 
 
 def _culprits(kernel: Kernel, slabs: SlabObjects, rows: list[tuple[Value, ...]]) -> Iterator[tuple[Value, ...]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands.findstack import chosen
+from drgnext.commands.netdev import with_namespaces
 from drgnext.kernel.stacks.threads import kernel_threads
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.reading import Reader
@@ -31,6 +32,7 @@ COLUMNS = (
     Column("idle_ns", "count", hidden=True),
     Column("memory", "bytes", hidden=True),
     Column("inode", "count", hidden=True),
+    Column("namespace", "count", title="NETNS", hidden=True),
     Column("sock", "address", hidden=True),
 )
 
@@ -50,7 +52,10 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     listeners = STATES.index("LISTEN")
     found.sort(key=lambda one: (one.protocol, one.state == STATES[listeners], -(one.received or 0), -(one.sent or 0)))
     rows = [_row(one) for one in found[: args.top]]
-    report = Report([Table("sockets", COLUMNS, rows, footer=[] if rows else ["no such socket"])])
+    spaces = len({one.namespace for one in found})
+    report = Report(
+        [Table("sockets", with_namespaces(COLUMNS, spaces), rows, footer=[] if rows else ["no such socket"])]
+    )
     states = Counter(f"{one.protocol} {one.state}" for one in found)
     report.totals.update(sockets=len(found), states=dict(states), held=dict(Counter(one.held for one in found)))
     report.notes += [*dict.fromkeys(threads.notes), *reader.notes]
@@ -66,7 +71,7 @@ def _row(one: Socket) -> tuple[Value, ...]:
         by += f" +{len(one.owners) - 1}" if len(one.owners) > 1 else ""
     return (
         *(one.protocol, one.state, one.received, one.sent, age_text(one.idle), one.local, one.remote, by, one.held),
-        *([owner._asdict() for owner in one.owners], one.idle, one.memory, one.inode, one.address),
+        *([owner._asdict() for owner in one.owners], one.idle, one.memory, one.inode, one.namespace, one.address),
     )
 
 
@@ -93,6 +98,7 @@ is one of these:
   handshake     the peer's last packet is missing
   kernel        the kernel's own
   no process    something else in the kernel has the open file (io_uring, BPF)
+NETNS is the number of the network namespace; it is shown where the sockets are of more than one.
 Sockets of other families (netlink, packet) are found only through the processes that have them open.""",
     run=run,
     arguments=(

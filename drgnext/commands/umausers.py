@@ -37,7 +37,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         return tags_report(reader, tags_asked(reader), args)
     slabs = objects_of(kernel)
     tracks = Tracks(slabs)
-    if args.source is None and not tracks.any:
+    if args.source is None and not tracks.of_caches:
         reader = Reader(kernel)
         tags = alloc_tags(reader)
         if tags is not None:

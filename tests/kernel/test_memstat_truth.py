@@ -247,5 +247,5 @@ def test_secret_memory_is_the_programs() -> None:
     frames = read(guest.oracle / "known.secret", "Q")
     assert len(frames) == 130
     classified = open_guest(guest, guest.vmcore).classify()
-    assert {classified.kind(frame) for frame in frames} == {"shmem"}
-    assert KINDS["shmem"].bucket == "Anon"
+    assert {classified.kind(frame) for frame in frames} == {"secret"}
+    assert KINDS["secret"].bucket == "Anon"

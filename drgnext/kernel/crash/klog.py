@@ -39,6 +39,7 @@ class PanicLog(NamedTuple):
     beside: tuple[Record, ...] = ()
 
 
+_AT_ONCE = 4096  # descriptions of records that are read together
 _PANIC = regex(r"Kernel panic - not syncing: (.*)")
 
 # Messages of panic() that are only a consequence of an oops.
@@ -184,13 +185,36 @@ def read(prog: Program) -> tuple[list[Record], list[str]]:
         if not _is_sane(prog):
             return [], ["the kernel's log is damaged: the number of its records cannot be right"]
         records = get_printk_records(prog)
+        names = _names(prog)
     except (FaultError, LookupError, ValueError, AttributeError, TypeError) as error:
         return [], [f"the kernel's log cannot be read: {error}"]
     return [
-        Record(record.timestamp / 1e9, line, _caller(record), record.level, record.facility)
+        Record(record.timestamp / 1e9, line, _caller(record), record.level, record.facility, names.get(record.seq, ""))
         for record in records
         for line in record.text.decode(errors="replace").split("\n")
     ], []
+
+
+def _names(prog: Program) -> dict[int, str]:
+    """Return the name of the task that ran at each record, by its number. {} where the kernel does not note it."""
+    from drgn import FaultError, offsetof
+
+    found: dict[int, str] = {}
+    try:
+        info, ring = prog.type("struct printk_info"), prog["prb"].desc_ring
+        if not info.has_member("comm") or not info.size:
+            return found
+        first, count = int(ring.infos.value_()), 1 << int(ring.count_bits)
+        size, seq, comm = info.size, int(offsetof(info, "seq")), int(offsetof(info, "comm"))
+        length = info.member("comm").type.length or 0
+        for start in range(0, count, _AT_ONCE):
+            data = prog.read(first + start * size, min(_AT_ONCE, count - start) * size)
+            for at in range(0, len(data), size):
+                name = data[at + comm : at + comm + length].partition(b"\0")[0].decode(errors="backslashreplace")
+                found[int.from_bytes(data[at + seq : at + seq + 8], "little")] = name
+    except (FaultError, LookupError, ValueError, AttributeError, TypeError):
+        pass  # the lines are there without it
+    return found
 
 
 def _caller(record: PrintkRecord) -> Optional[int]:

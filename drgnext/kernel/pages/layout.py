@@ -285,7 +285,7 @@ def _files(prog: Program) -> dict[str, Any]:
     if rings:  # the kernel maps rings (perf's) as pages of its one inode, which has no pages in a page cache
         special.append((rings, "ring"))
     if secrets:  # memfd_secret(2), since 5.14: memory of programs that no file has, and that cannot be dropped
-        special.append((secrets, "shmem"))
+        special.append((secrets, "secret"))
     execute = enumerators(prog, "enum vma_flag_bit").get("VMA_EXEC_BIT")
     return {
         "host": _offset(mapping, "host"),

@@ -12,6 +12,7 @@ from dmods.base.dataclass import dataclass
 from dmods.base.named_tuple import NamedTuple
 from dmods.errors import MissingDebugInfoError
 from drgnext.kernel.dump.cached_memory import Pages
+from drgnext.kernel.pages.kfence import Guarded
 from drgnext.kernel.pages.layout import enumerators
 from drgnext.kernel.slabs.cache_list import cache_addresses
 from drgnext.kernel.stacks.code import symbol_range
@@ -43,6 +44,7 @@ class SlabCacheInfo:
 
     ``size`` is the bytes from one object to the next. ``track`` is where the first struct track lies in an object (0:
     it has no tracks). ``requested`` is where the size that kmalloc was asked for lies (0: it is not recorded).
+    ``guarded`` is the one object of KFENCE's that this description is for, None for a whole cache.
     """
 
     number: int
@@ -54,6 +56,7 @@ class SlabCacheInfo:
     track: int
     requested: int
     references: int
+    guarded: Optional[Guarded] = None
 
 
 class Described(NamedTuple):
@@ -101,6 +104,9 @@ def _describe(prog: Program) -> Described:
         "sheaves": _sheaves(prog),
         "track": tracks,
         "caches": [one for _, one in described],
+        "guarded": [],
+        "ignored": [],
+        "unread": crash_kernel(prog),
     }
     return Described(description, caches, reader.notes)
 
@@ -109,6 +115,23 @@ def _code(prog: Program) -> list[tuple[int, int]]:
     """Return the range of the kernel's own code. Since 6.11 pointers stand in it (include/linux/runtime-const.h)."""
     found = symbol_range(prog, "_stext", "_etext")
     return [found] if found is not None else []
+
+
+def crash_kernel(prog: Program) -> list[tuple[int, int]]:
+    """Return the page frames (start, end) that are reserved for a crash kernel, which /proc/vmcore leaves out.
+
+    Both ranges are a ``struct resource`` (kernel/crash_core.c). The second one lies below 4 GB.
+    """
+    from drgn import FaultError
+
+    found = []
+    for name in ("crashk_res", "crashk_low_res"):
+        with suppress(LookupError, AttributeError, FaultError):
+            start, end = int(prog[name].start), int(prog[name].end) + 1
+            bits = int(prog["PAGE_SHIFT"])
+            if 0 < start < end:
+                found.append((start >> bits, end >> bits))
+    return found
 
 
 def cpu_offsets(prog: Program) -> list[int]:

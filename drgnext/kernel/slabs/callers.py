@@ -18,7 +18,7 @@ from drgnext.kernel.stacks.code_names import CodeNames, Function, Line
 # The allocator's own functions, and what records the stack.
 _FUNCTIONS = regex(
     r"^_*(do_)?(kv?[mz]alloc|kcalloc|kvcalloc|kmem_cache_|kmalloc_|slab_|allocate_slab|new_slab|alloc_from_pcs"
-    r"|set_track|stack_depot_save|stack_trace_save|kasan_|kfree|kvfree|free_debug_processing|free_to_partial_list)"
+    r"|kfence_|set_track|stack_depot_save|stack_trace_save|kasan_|kfree|kvfree|free_debug_processing|free_to_partial_list)"
 )
 # Functions that allocate for whoever calls them.
 _WRAPPERS = regex(

@@ -14,6 +14,7 @@ from dmods.report import Verdict
 from drgnext.kernel.dump.cpu_notes import read_notes
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.counters import large_kmalloc
+from drgnext.kernel.pages.frame_ranges import count_pages
 from drgnext.kernel.pages.memmap import Progress
 from drgnext.kernel.slabs.caches import SlabCacheInfo
 from drgnext.kernel.slabs.objects import PHYSICAL, PLAIN, STACK, UNALIGNED, UNSURE, SlabObjects, slab_objects
@@ -27,7 +28,7 @@ _MOST_MISSING = 100  # no verdict if more than one page in so many is missing
 # The kinds of pages in which the engine looks for pointers (engine/core/src/kernel/slabs/plan.rs, source()).
 _HOLDERS = (
     *("stack", "slab", "large_kmalloc", "reserved", "kernel", "vmalloc", "percpu", "socket", "page_pool", "block"),
-    *("ftrace", "dma_pool", "bpf"),
+    *("ftrace", "dma_pool", "bpf", "kfence"),
 )
 
 #: The classes of evidence, strongest first, with what they mean.
@@ -122,7 +123,7 @@ def _find(kernel: Kernel, slabs: SlabObjects, progress: Progress) -> SlabLeaks:
     slabs.engine.set_aside([orphan.address for orphan in orphans])
     totals = slabs.engine.leak_totals()
     tracks = Tracks(slabs)
-    groups = [tracks.user(group) for group in slabs.engine.leak_groups()]
+    groups = tracks.users(slabs.engine.leak_groups())
     groups.sort(key=lambda group: (-group.count * group.size - group.kept_bytes, group.oldest))
     missing = totals["missing_slab_pages"], totals["missing_pages"]
     notes, verdict = missing_pages(slabs, missing)
@@ -194,6 +195,7 @@ def missing_pages(slabs: SlabObjects, missing: tuple[int, int]) -> tuple[list[st
     if unknown:
         notes.append(f"{unknown} pages have no struct page in the dump: slabs among them are not known")
     whole = sum(slabs.counted.kinds[kind] for kind in _HOLDERS) + unknown
+    whole = max(0, whole - count_pages(slabs.description["unread"]))  # they are reserved at boot
     if slabs.kernel.lost_pages or (lost + unknown) * _MOST_MISSING > whole:
         return notes, Verdict(False, f"{lost + unknown} of {whole} pages of the kernel are not in the dump")
     return notes, Verdict(True)

@@ -18,18 +18,20 @@ from dmods.errors import MissingDebugInfoError, UserError
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.memmap import Counted, PageArray, Progress, page_array
 from drgnext.kernel.slabs.caches import Described, SlabCacheInfo, describe_slabs
+from drgnext.kernel.slabs.guarded import GuardedObjects
 
 _known: list[Any] = []  # the last kernel that a command asked about, and its slab objects
 _BATCH = 1 << 16
 
 #: The states of objects, by the engine's numbers (engine/core/src/kernel/slabs/freelists.rs).
 LEAKED, PLAIN, STACK, UNALIGNED, PHYSICAL, OWN, SET_ASIDE, UNSURE = range(8)
-FREE, FREE_CPU, FREE_SHEAF = 0x40, 0x41, 0x42
+FREE, FREE_CPU, FREE_SHEAF, FREE_GUARDED = 0x40, 0x41, 0x42, 0x43
 ALLOCATED_STATES = (LEAKED, PLAIN, STACK, UNALIGNED, PHYSICAL, OWN, SET_ASIDE, UNSURE)
 FREE_NAMES: Mapping[int, str] = {
     FREE: "free",
     FREE_CPU: "free, on the list of a CPU",
     FREE_SHEAF: "free, in a sheaf",
+    FREE_GUARDED: "free",
 }
 
 
@@ -102,6 +104,8 @@ class SlabObjects:
         self.description = described.description
         self.missing_caches = described.notes
         self.own_notes = list(described.notes)
+        self.guarded = GuardedObjects(kernel.prog, self.pages, self.caches)
+        self.guarded.describe(self.description)
         self.engine: Slabs = self.pages.slabs(described.description, progress)
         self._odd_notes()
 
@@ -117,6 +121,9 @@ class SlabObjects:
 
     def _odd_notes(self) -> None:
         odd = self.engine.odd()
+        if self.guarded.in_use:
+            count = self.guarded.in_use
+            self.own_notes.append(f"KFENCE guards {count} more objects, in a pool of its own: `walk kfence` lists them")
         texts = {
             "unknown": "{} slabs belong to a cache that is not in the list of caches: their objects are not known",
             "nonsense": "{} slabs have an impossible number of objects: slabcheck",
@@ -159,7 +166,7 @@ class SlabObjects:
 
     def cache(self, number: Optional[int]) -> Optional[SlabCacheInfo]:
         """Return the cache of that number. None stands for kmalloc's own pages."""
-        return self.caches[number] if number is not None else None
+        return self.guarded.numbered[number] if number is not None else None
 
     def named(self, text: str) -> Optional[SlabCacheInfo]:
         """Return the cache of that name or address, or None. A cache that was merged has another one's name."""

@@ -64,6 +64,9 @@ class Places:
 
     def _object(self, address: int) -> Iterator[Place]:
         found = self.slabs.object_at(address)
+        if found is None and self.slabs.guarded.holds(address):
+            yield Place("kfence", "in a page of KFENCE's pool that has no object: it guards others, or is free")
+            return
         if found is None:
             slab = self.slabs.engine.in_slab(address)
             if slab is not None:
@@ -80,9 +83,12 @@ class Places:
             return
         state = FREE_NAMES.get(found.state, "allocated")
         offset = address - found.address
-        where = f"+{offset:#x}" if offset >= 0 else f"{-offset:#x} before its beginning (red zone)"
+        guarded = found.cache.guarded is not None
+        before, behind = ("KFENCE's pattern",) * 2 if guarded else ("red zone", "red zone, tracks or padding")
+        where = f"+{offset:#x}" if offset >= 0 else f"{-offset:#x} before its beginning ({before})"
         if offset >= found.size:
-            where += ", behind its end (red zone, tracks or padding)"
+            where += f", behind its end ({behind})"
+        state += ", guarded by KFENCE" if guarded else ""
         what = f"an object of {found.cache.name}, {found.size} bytes at {found.address:#x}, {where}, {state}"
         yield Place("object", what)
         if found.cache.name == "task_struct" and not found.free:

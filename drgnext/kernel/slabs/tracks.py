@@ -1,18 +1,21 @@
 """Who allocated and who freed a slab object: the kernel's ``struct track``, and the stacks that it refers to.
 
-The kernel keeps them with slub_debug=U (slab_debug=U since 6.9) on its command line.
+The kernel keeps them with slub_debug=U (slab_debug=U since 6.9) on its command line. KFENCE keeps them of the objects
+that it guards.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
-from dmods.base.dataclass import dataclass
+from dmods.base.dataclass import dataclass, replace
 from dmods.errors import UserError
 from dmods.records.model import Stack
+from drgnext.kernel.pages.kfence import Guarded
 from drgnext.kernel.slabs.caches import SlabCacheInfo
 from drgnext.kernel.slabs.freed_code import mark_freed
 from drgnext.kernel.slabs.objects import Object, SlabObjects
@@ -104,6 +107,17 @@ class SlabUser:
         return self.time, self.oldest
 
 
+def together(one: SlabUser, other: SlabUser) -> SlabUser:
+    """Return the objects of two groups of one stack as one."""
+    first = min(one, other, key=lambda each: each.first)
+    return replace(
+        first,
+        count=one.count + other.count,
+        kept_count=one.kept_count + other.kept_count,
+        kept_bytes=one.kept_bytes + other.kept_bytes,
+    )
+
+
 class Tracks:
     """The tracks of one kernel."""
 
@@ -115,12 +129,17 @@ class Tracks:
 
     @cached_property
     def any(self) -> bool:
+        """Return whether a cache has tracks, or KFENCE guards objects."""
+        return self.of_caches or self._slabs.guarded.in_use > 0
+
+    @cached_property
+    def of_caches(self) -> bool:
         """Return whether a cache has tracks."""
         return any(cache.track for cache in self._slabs.caches)
 
     def require(self) -> None:
-        """Raise UserError if no cache has tracks."""
-        if not self.any:
+        """Raise UserError if no cache has tracks. KFENCE guards only a sample of all objects."""
+        if not self.of_caches:
             raise UserError("this kernel did not record who allocated slab objects", HOW_TO_TRACK)
 
     @property
@@ -130,8 +149,21 @@ class Tracks:
 
     def of(self, found: Object, freed: bool) -> Optional[SlabRecord]:
         """Return who allocated, or last freed, an object. None where that was not recorded."""
+        if found.cache is not None and found.cache.guarded is not None:
+            return self._guarded(found.cache, found.cache.guarded, freed)
         track = self._slabs.engine.track(found.address, freed)
         return self.record(found.address, found.size, found.cache, track, freed) if track is not None else None
+
+    def _guarded(self, cache: SlabCacheInfo, one: Guarded, freed: bool) -> Optional[SlabRecord]:
+        """Return the record that KFENCE has of an object."""
+        track = self._slabs.guarded.track(one, freed)
+        if track is None:
+            return None
+        age = max(0, self.times(self._clock[0])[0] - track.time)
+        stack = Stack(mark_freed(kernel_code(self._slabs.kernel), list(track.frames)), False)
+        return SlabRecord(
+            track.at, one.address, one.size, cache, freed, track.time, age, track.pid, track.cpu, stack, one.size
+        )
 
     def record(
         self, address: int, size: int, cache: Optional[SlabCacheInfo], track: SlabTrack, freed: bool
@@ -148,10 +180,27 @@ class Tracks:
 
     def user(self, group: SlabGroup) -> SlabUser:
         """Return a group of the engine, with its stack."""
-        cache, size, key, count, kept, kept_bytes, oldest, when = group
+        number, size, key, count, kept, kept_bytes, oldest, when = group
+        cache = self._slabs.cache(number)
+        if cache is not None and cache.guarded is not None:
+            record = self._guarded(cache, cache.guarded, False)
+            if record is not None:
+                return SlabUser(cache, size, record.stack, True, count, kept, kept_bytes, oldest, record.time)
         stack = self.stack(key) if key is not None else NO_STACK
         time = self.times(when)[0] if key is not None else 0
-        return SlabUser(self._slabs.cache(cache), size, stack, key is not None, count, kept, kept_bytes, oldest, time)
+        return SlabUser(cache, size, stack, key is not None, count, kept, kept_bytes, oldest, time)
+
+    def users(self, groups: Iterable[SlabGroup]) -> list[SlabUser]:
+        """Return groups of the engine. Objects of KFENCE's that one stack allocated become one group."""
+        found: list[SlabUser] = []
+        guarded: dict[tuple[str, int, Stack], SlabUser] = {}
+        for user in map(self.user, groups):
+            if user.cache is None or user.cache.guarded is None:
+                found.append(user)
+                continue
+            key = (user.cache.name, user.size, user.stack)
+            guarded[key] = user if key not in guarded else together(guarded[key], user)
+        return [*found, *guarded.values()]
 
     def newest(self, freed: bool, pid: int, most: int) -> tuple[int, int, list[SlabRecord]]:
         """Return (objects, bytes, the newest records) of what a task allocated and is live, or of what it freed."""

@@ -77,20 +77,14 @@ class Files:
         kind = _KINDS.get(mode & _S_IFMT, "?")
         number = int(inode.i_ino)
         return OpenFile(
-            descriptor.number, kind, _ACCESS[flags & 3], int(file.f_pos), flags, number, self._path(file, number),
+            descriptor.number, kind, _ACCESS[flags & 3], int(file.f_pos), flags, number, self._path(file),
             file.value_(),
         )  # fmt: skip
 
-    def _path(self, file: Object, inode: int) -> str:
-        """Return the path, or "pipe:[INODE]" and the like where the file system makes the name (d_dname)."""
+    def _path(self, file: Object) -> str:
+        """Return the path as /proc/PID/fd has it."""
         path = file.f_path
         dentry = path.dentry
-        kind = self._reader.text(dentry.d_sb.s_type.name.value_(), 64)
-        if kind in ("pipefs", "sockfs", "nsfs"):
-            name = self._paths.name(dentry.value_()) if kind == "nsfs" else kind[:-2].replace("sock", "socket")
-            return f"{name}:[{inode}]"
-        if kind == "anon_inodefs":
-            return f"anon_inode:{self._paths.name(dentry.value_())}"
         text = self._paths.path(path)
         return f"{text} {_UNHASHED}" if self._is_unhashed(dentry) else text
 

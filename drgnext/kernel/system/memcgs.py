@@ -28,7 +28,8 @@ class MemoryGroup(NamedTuple):
     """A memory cgroup. ``current``, ``limit``, ``peak`` and ``swap`` are pages; a limit of None is "max".
 
     ``online`` is false for a group that was removed, and that its pages keep alive. ``files`` are pages of files that
-    can be dropped, without the groups below. ``oom`` is how often the OOM killer was called for its limit.
+    can be dropped, without the groups below. ``failed`` is how often its limit was hit, ``oom`` how often the OOM
+    killer was called for that, and ``killed`` how many of its processes were killed by it.
     """
 
     path: str
@@ -42,6 +43,7 @@ class MemoryGroup(NamedTuple):
     address: int
     files: int = 0
     oom: int = 0
+    killed: int = 0
 
 
 def has_groups(reader: Reader) -> bool:
@@ -102,14 +104,38 @@ def _describe(reader: Reader, css: Object, tasks: Counter[int]) -> MemoryGroup:
         number(group.memory.usage),
         None if limit >= ((1 << 63) - 1) // page_size else limit,  # PAGE_COUNTER_MAX
         int(group.memory.watermark),
-        number(group.swap.usage),
-        int(group.memory.failcnt),
+        _swap(reader, css, group),
+        _failed(reader, css, group),
         tasks[css.value_()],
         bool(int(css.flags) & _ONLINE),
         group.value_(),
         _files(reader, group),
         _events(reader, group, "MEMCG_OOM"),
+        _events(reader, group, "MEMCG_OOM_KILL"),
     )
+
+
+def _is_first_version(reader: Reader, css: Object) -> bool:
+    """Return whether a group is of cgroup v1: memory has a hierarchy of its own there."""
+    unified = reader.symbol("cgrp_dfl_root")
+    return unified is not None and css.cgroup.root.value_() != unified.address_
+
+
+def _swap(reader: Reader, css: Object, group: Object) -> int:
+    """Return the pages in swap. In cgroup v1 the counter has memory and swap (struct mem_cgroup.memsw, a union)."""
+    if _is_first_version(reader, css) and reader.has_member(group[0], "memsw"):
+        return max(0, number(group.memsw.usage) - number(group.memory.usage))
+    return number(group.swap.usage)
+
+
+def _failed(reader: Reader, css: Object, group: Object) -> int:
+    """Return how often the limit was hit: memory.failcnt, or in cgroup v2 the line "max" of memory.events.local.
+
+    Since 6.13 the counters of cgroup v2 do not count failures (mm/page_counter.c, track_failcnt).
+    """
+    if _is_first_version(reader, css):
+        return int(group.memory.failcnt)
+    return _events(reader, group, "MEMCG_MAX")
 
 
 def _files(reader: Reader, group: Object) -> int:

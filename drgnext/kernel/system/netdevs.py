@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Optional
 
 from dmods.base.named_tuple import NamedTuple
@@ -41,6 +41,7 @@ class Device(NamedTuple):
     mtu: int
     hardware: str
     addresses: list[str]
+    addresses6: list[str]
     counters: dict[str, int]
     queued: int
     sure: bool
@@ -65,7 +66,8 @@ def _describe(reader: Reader, device: Object, namespace: int) -> Device:
     hardware = reader.memory.read(device.dev_addr.value_(), length).hex(":") if length else ""
     return Device(
         reader.string(device.member_("name"), 16), int(device.ifindex), namespace, state, int(device.mtu), hardware,
-        _addresses(reader, device), counted, _queued(reader, device), sure, device.value_(),
+        _addresses(reader, device), _addresses6(reader, device), counted, _queued(reader, device), sure,
+        device.value_(),
     )  # fmt: skip
 
 
@@ -80,6 +82,23 @@ def _addresses(reader: Reader, device: Object) -> list[str]:
             own = IPv4Address(int(address.ifa_local).to_bytes(4, "little"))
             found.append(f"{own}/{int(address.ifa_prefixlen)}")
             address = address.ifa_next
+    return found
+
+
+def _addresses6(reader: Reader, device: Object) -> list[str]:
+    """Return the IPv6 addresses of a device as ADDRESS/PREFIX. A kernel without IPv6 has none."""
+    found: list[str] = []
+    if not reader.has("struct net_device", "ip6_ptr") or not reader.has("struct inet6_dev", "addr_list"):
+        return found
+    with reader.reading("addresses of network devices"):
+        if not device.ip6_ptr.value_():
+            return found
+        head = reader.pointer("struct inet6_dev", device.ip6_ptr.value_()).addr_list.address_of_().value_()
+        for address in reader.members(head, "struct inet6_ifaddr", "if_list", "addresses of network devices"):
+            own = IPv6Address(bytes(address.addr.in6_u.u6_addr8.value_()))
+            found.append(f"{own}/{int(address.prefix_len)}")
+            if len(found) == _MOST_ADDRESSES:
+                break
     return found
 
 

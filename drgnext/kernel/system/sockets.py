@@ -50,7 +50,7 @@ class Socket:
     handshake to go), "not accepted", "time wait", "handshake" or "kernel". ``received`` and ``sent`` are bytes that
     nobody has read and that the peer has not acknowledged; for a listener they are the connections that wait to be
     accepted, and how many may wait. ``idle`` is ns since data came or went (TCP only). ``memory`` is what the unread
-    data takes.
+    data takes. ``namespace`` is the number of its network namespace, 0 where the kernel has only one.
     """
 
     address: int
@@ -63,6 +63,7 @@ class Socket:
     idle: Optional[int] = None
     memory: Optional[int] = None
     inode: int = 0
+    namespace: int = 0
     held: str = "process"
     owners: list[Owner] = field(default_factory=list)
 
@@ -124,6 +125,7 @@ class Sockets:
         protocol = self._protocol(common, family)
         name = STATES[state] if 0 < state < len(STATES) else str(state)
         made = Socket(address, protocol, name, *self._addresses(address, common, family))
+        made.namespace = self._namespace(common)
         if state == _TIME_WAIT:
             substate = int(self._reader.pointer("struct inet_timewait_sock", address).tw_substate)
             made.state, made.held = STATES[substate] if 0 < substate < len(STATES) else name, "time wait"
@@ -139,6 +141,13 @@ class Sockets:
         else:
             self._queues(made, sock, family)
         return made
+
+    def _namespace(self, common: Object) -> int:
+        """Return the number of a socket's network namespace, 0 where the kernel has only one (CONFIG_NET_NS)."""
+        if not self._reader.has_member(common.skc_net, "net"):
+            return 0
+        net = common.skc_net.net
+        return int(net.ns.inum) if net.value_() else 0
 
     def _protocol(self, common: Object, family: int) -> str:
         """Return the name of a protocol: tcp, tcp6, udp, unix, netlink, packet, ..."""

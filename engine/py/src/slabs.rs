@@ -37,6 +37,8 @@ pub struct Slabs {
     layout: Layout,
     ranges: Vec<(u64, u64)>,
     code: Vec<(u64, u64)>,
+    ignored: Vec<u64>,
+    unread: Vec<(u64, u64)>,
     kinds: Vec<u8>,
     track: TrackLayout,
     pub(crate) table: Table,
@@ -89,7 +91,15 @@ impl Slabs {
     }
 
     pub(crate) fn memory<'a>(&'a self, registers: &'a [u64]) -> Memory<'a> {
-        Memory { layout: &self.layout, ranges: &self.ranges, kinds: &self.kinds, registers, code: &self.code }
+        Memory {
+            layout: &self.layout,
+            ranges: &self.ranges,
+            kinds: &self.kinds,
+            registers,
+            code: &self.code,
+            ignored: &self.ignored,
+            unread: &self.unread,
+        }
     }
 
     fn tracks<'a>(&'a self, physical: &'a dyn dmods_engine::kernel::physical::Physical) -> Tracks<'a> {
@@ -116,6 +126,9 @@ impl Slabs {
     ) -> PyResult<Slabs> {
         let (ranges, layout) = (sorted(ranges)?, &memmap.layout);
         let code = std::mem::take(&mut description.code);
+        let mut ignored = std::mem::take(&mut description.ignored);
+        ignored.sort_unstable();
+        let unread = std::mem::take(&mut description.unread);
         let (slab_layout, track, caches) = self::description(description, layout.size)?;
         let physical = memmap.physical.get();
         let listed = lock(&memmap.listed);
@@ -144,6 +157,8 @@ impl Slabs {
             layout: layout.clone(),
             ranges,
             code,
+            ignored,
+            unread,
             kinds,
             track,
             table,

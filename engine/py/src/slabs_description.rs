@@ -1,4 +1,4 @@
-use dmods_engine::kernel::slabs::layout::{Bits, Cache, Sheaves, SlabLayout};
+use dmods_engine::kernel::slabs::layout::{Bits, Cache, Guarded, Sheaves, SlabLayout};
 use dmods_engine::kernel::slabs::tracks::TrackLayout;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -49,10 +49,19 @@ pub struct SlabsArgument {
     sheaves: Option<SheavesArgument>,
     track: Option<(u32, u32, u32, u32, u32, u32, u32)>,
     caches: Vec<CacheArgument>,
+    guarded: Vec<(u64, u32, bool)>,
+    pub ignored: Vec<u64>,
+    pub unread: Vec<(u64, u64)>,
 }
 
 fn bits((word, shift, width): (usize, u32, u32)) -> Bits {
     Bits { word, shift, width }
+}
+
+fn guarded(rows: Vec<(u64, u32, bool)>) -> Vec<Guarded> {
+    let mut found: Vec<_> = rows.into_iter().map(|(pfn, cache, free)| Guarded { pfn, cache, free }).collect();
+    found.sort_unstable_by_key(|one| one.pfn);
+    found
 }
 
 pub type Description = (SlabLayout, TrackLayout, Vec<Cache>);
@@ -75,6 +84,7 @@ pub fn description(a: SlabsArgument, page: usize) -> PyResult<Description> {
             size: s.size,
             objects: s.objects,
         }),
+        guarded: guarded(a.guarded),
     };
     let words = [layout.cache, layout.freelist, layout.inuse.word, layout.objects.word];
     if words.iter().any(|offset| offset % 8 != 0 || offset + 8 > page) {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from drgnext.kernel.pages.owners import block, bpf, files, percpu, tables, traces
+from drgnext.kernel.pages.owners import block, bpf, files, kfence, percpu, tables, traces
 from drgnext.kernel.pages.owners.claims import MOST_IN_ALL, Claims, Owned
 from drgnext.kernel.pages.owners.structures import Structures
 
@@ -31,6 +31,7 @@ def owned_pages(prog: Program, memmap: Memmap, layout: PageLayout, page_tables: 
     read = Structures(prog, memmap)
     claims = Claims(read, memmap, layout)
     finders: tuple[tuple[str, Callable[[], set[str]]], ...] = (
+        ("pages of KFENCE's pool", lambda: kfence.find(read, claims, layout)),
         ("rings, pipes or sockets", lambda: files.find(read, claims)),
         ("buffers of ftrace", lambda: traces.find(read, claims)),
         ("ring buffers of BPF", lambda: bpf.find(read, claims)),

@@ -76,6 +76,12 @@ class Claims:
         """Add a page frame, with all pages that were allocated together with it. Return whether it is memory."""
         return self.page(kind, self.layout["base"] + frame * self.layout["size"], order)
 
+    def frames(self, kind: str, first: int, count: int) -> None:
+        """Add page frames that lie side by side, whatever their struct pages say."""
+        self.left -= 1
+        if count > 0 and self.left > 0:
+            self._pages.setdefault(first, (kind, count))
+
     def page(self, kind: str, page: int, order: Optional[int] = None) -> bool:
         """Add a page by the address of its struct page, with all pages that were allocated together with it.
 

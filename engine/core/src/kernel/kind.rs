@@ -80,10 +80,14 @@ pub enum Kind {
     PagePool,
     /// Memory of BPF maps that programs share: ring buffers and arenas.
     Bpf,
+    /// In the pool of KFENCE, whatever `struct page` says.
+    Kfence,
+    /// Memory of memfd_secret(2).
+    Secret,
 }
 
 /// All kinds with their names, in the order of their numbers.
-pub const KINDS: [(Kind, &str); 38] = [
+pub const KINDS: [(Kind, &str); 40] = [
     (Kind::Unknown, "unknown"),
     (Kind::Reserved, "reserved"),
     (Kind::Uninitialized, "uninitialized"),
@@ -122,6 +126,8 @@ pub const KINDS: [(Kind, &str); 38] = [
     (Kind::DmaPool, "dma_pool"),
     (Kind::PagePool, "page_pool"),
     (Kind::Bpf, "bpf"),
+    (Kind::Kfence, "kfence"),
+    (Kind::Secret, "secret"),
 ];
 
 impl Kind {
@@ -134,6 +140,12 @@ impl Kind {
     #[inline(always)]
     pub fn may_be_listed(self) -> bool {
         matches!(self, Kind::Kernel | Kind::PagePool)
+    }
+
+    /// Returns whether the list is right whatever `struct page` says: KFENCE marks some pages of its pool as slabs, and
+    /// memblock marks all of them as reserved (mm/kfence/core.c, kfence_init_pool()).
+    pub fn is_always_listed(self) -> bool {
+        self == Kind::Kfence
     }
 
     /// Returns the kind of that name.

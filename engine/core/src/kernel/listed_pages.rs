@@ -40,6 +40,8 @@ pub struct Lists {
 #[derive(Default)]
 pub struct ListedPages {
     sets: Vec<(Kind, FrameSet)>,
+    /// The set whose pages have its kind whatever their own words say.
+    firm: Option<(Kind, FrameSet)>,
     /// Lists that were left before their end, because a link led nowhere or its neighbour does not point back.
     pub broken: u64,
     /// The lists claim more mapped memory than the machine has.
@@ -88,6 +90,8 @@ impl ListedPages {
         let free = found.per_cpu(lists, layout, memory, control);
         found.sets.extend((!free.is_empty()).then_some((Kind::PerCpuFree, free)));
         found.owned(lists, mapper(), memory, control);
+        let firm = found.sets.iter().position(|(kind, _)| kind.is_always_listed());
+        found.firm = firm.map(|at| found.sets.remove(at));
         let sets = [
             (Kind::Stack, found.stacks(lists, mapper(), memory, control)),
             (Kind::Vmalloc, found.vmalloc(lists, mapper(), memory, control)),
@@ -99,6 +103,12 @@ impl ListedPages {
     /// Returns the kind of a page by its owner, or None if no list has it.
     pub fn kind(&self, pfn: u64) -> Option<Kind> {
         self.sets.iter().find(|(_, set)| set.contains(pfn)).map(|(kind, _)| *kind)
+    }
+
+    /// Returns the kind of a page whose owner knows better than its `struct page`, or None.
+    #[inline(always)]
+    pub fn firm(&self, pfn: u64) -> Option<Kind> {
+        self.firm.as_ref().filter(|(_, set)| set.contains(pfn)).map(|(kind, _)| *kind)
     }
 
     /// Calls `each` for every node's address. Each link must agree with the link back. So even a damaged list visits no

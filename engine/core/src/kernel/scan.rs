@@ -283,7 +283,10 @@ impl<'a, 'p> Scan<'a, 'p> {
                 1
             }
             None => {
-                let verdict = self.judge(page, pfn, next, address);
+                let verdict = match (self.judge(page, pfn, next, address), self.listed.firm(pfn)) {
+                    (Verdict::Is(_), Some(kind)) => Verdict::Is(kind),
+                    (verdict, _) => verdict,
+                };
                 self.settle(verdict, page, pfn, address)
             }
         }
@@ -405,7 +408,7 @@ impl<'a, 'p> Scan<'a, 'p> {
         let Some(heads) = &mut self.heads else { return };
         let compound = page.word(self.layout.flags) & self.layout.compound != 0;
         match kind {
-            Kind::Slab | Kind::LargeKmalloc => heads.add(page, pfn, kind),
+            Kind::Slab | Kind::LargeKmalloc | Kind::Kfence => heads.add(page, pfn, kind),
             Kind::Kernel if compound && is_like_kmalloc(self.layout, page) && self.listed.kind(pfn).is_none() => {
                 heads.add(page, pfn, kind);
             }

@@ -8,7 +8,7 @@ use dmods_engine::kernel::slabs::check::{check, Zone};
 use dmods_engine::kernel::slabs::freelists::{state, Fault, States};
 use dmods_engine::kernel::slabs::heads::Head;
 use dmods_engine::kernel::slabs::holders::holders;
-use dmods_engine::kernel::slabs::layout::{Cache, Sheaves, SlabLayout};
+use dmods_engine::kernel::slabs::layout::{Cache, Guarded, Sheaves, SlabLayout};
 use dmods_engine::kernel::slabs::leaks::{find, Leaks};
 use dmods_engine::kernel::slabs::marking::{mark, unsure};
 use dmods_engine::kernel::slabs::reserves::Reserves;
@@ -59,6 +59,7 @@ pub(super) struct Made {
     slabs: SlabLayout,
     layout: Layout,
     unsure: bool,
+    ignored: Vec<u64>,
 }
 
 const PAGES: usize = 64;
@@ -97,6 +98,7 @@ pub(super) fn made() -> Made {
         slabs: SlabLayout { direct_map: DIRECT, ..SlabLayout::default() },
         layout: layout(true, 64),
         unsure: false,
+        ignored: Vec::new(),
     }
 }
 
@@ -134,7 +136,15 @@ impl Made {
         let reserves = Reserves::read(&table, &self.slabs, &mut space, &control);
         let mut states = States::new(&table, &reserves, &self.memory, &control).unwrap();
         let ranges = [(0, PAGES as u64)];
-        let what = What { layout: &self.layout, ranges: &ranges, kinds: &self.kinds, registers: &[], code };
+        let what = What {
+            layout: &self.layout,
+            ranges: &ranges,
+            kinds: &self.kinds,
+            registers: &[],
+            code,
+            ignored: &self.ignored,
+            unread: &[],
+        };
         let pointers = sweep(&table, &states, &mut space, &what, false, &control).unwrap();
         assert_eq!(pointers.starts.len() as u64, table.nodes + 1);
         mark(&mut states, &pointers, &control).unwrap();
@@ -159,6 +169,46 @@ pub(super) fn object(pfn: u64, slot: u64, red_left: u64) -> u64 {
 
 fn state_of(table: &Table, states: &States, address: u64) -> u8 {
     states.of[table.exactly(address).unwrap().1 as usize]
+}
+
+/// Three pages of KFENCE's pool: an object at the end of its page, a freed one, and a page without one.
+#[test]
+fn guarded_objects_are_nodes_and_their_allocators_own_words_hold_none() {
+    let mut made = made();
+    for (pfn, cache, start) in [(40, 2, 4000), (41, 3, 0)] {
+        made.kinds[pfn] = Kind::Kfence as u8;
+        let alone = Cache { size: 4096, red_left: start, object_size: 96, inuse: 96, scanned: 96, ..Cache::default() };
+        made.caches.push(alone);
+        made.slabs.guarded.push(Guarded { pfn: pfn as u64, cache, free: pfn == 41 });
+    }
+    made.kinds[42] = Kind::Kfence as u8;
+    for pfn in 40..43 {
+        let head = Head { pfn, pages: 1, kind: Kind::Kfence, cache: 0xaaa0, freelist: 0, inuse: 0, objects: 0 };
+        made.heads.insert(made.heads.len() - 1, head);
+    }
+    made.heads.sort_by_key(|head| head.pfn);
+    let guarded = DIRECT + 40 * 4096 + 4000;
+    made.put(0x1000, guarded); // the allocator's own record
+    made.put(40 * PAGE + 4008, object(16, 2, 0));
+    made.put(40 * PAGE + 8, object(16, 3, 0)); // beside the object
+    made.put(41 * PAGE + 8, object(16, 4, 0)); // in a freed one
+    let state = |made: &Made, address| {
+        let (table, states, _) = made.leaks();
+        state_of(&table, &states, address)
+    };
+    assert_eq!(state(&made, guarded), state::PLAIN);
+    assert_eq!(state(&made, object(16, 2, 0)), state::PLAIN);
+    made.ignored = vec![0x1000];
+    assert_eq!(state(&made, guarded), state::LEAKED);
+    assert_eq!(state(&made, object(16, 3, 0)), state::LEAKED);
+    assert_eq!(state(&made, object(16, 4, 0)), state::LEAKED);
+    assert_eq!(state(&made, DIRECT + 41 * 4096), state::FREE_GUARDED);
+    let (table, states, leaks) = made.leaks();
+    let direct = leaks.direct.iter().find(|d| table.describe(d.node).0 == guarded).unwrap();
+    assert_eq!((direct.kept, table.describe(direct.node).1), (1, 96));
+    assert!(states.damage.is_empty() && table.odd.unknown == 0);
+    assert!(table.node(table.physical(DIRECT + 42 * 4096)).is_none());
+    assert!(table.node(table.physical(guarded) - 1).is_none());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use dmods_engine::kernel::slabs::check::check;
 use dmods_engine::kernel::slabs::freelists::{state, States};
 use dmods_engine::kernel::slabs::heads::{Head, Heads};
 use dmods_engine::kernel::slabs::holders::holders;
-use dmods_engine::kernel::slabs::layout::{Bits, Cache, Sheaves, SlabLayout};
+use dmods_engine::kernel::slabs::layout::{Bits, Cache, Guarded, Sheaves, SlabLayout};
 use dmods_engine::kernel::slabs::leaks::find;
 use dmods_engine::kernel::slabs::marking::{mark, set_aside, unsure};
 use dmods_engine::kernel::slabs::reserves::Reserves;
@@ -97,7 +97,12 @@ fn slab_layout(input: &mut Input, page: usize) -> SlabLayout {
             size: offset(input),
             objects: offset(input),
         }),
+        guarded: (0..input.byte() % 4).map(|_| guarded(input)).collect(),
     }
+}
+
+fn guarded(input: &mut Input) -> Guarded {
+    Guarded { pfn: u64::from(input.byte()) % PAGES, cache: u32::from(input.byte() % 5), free: input.byte() % 2 == 0 }
 }
 
 /// Heads as no page array could give them, too.
@@ -106,7 +111,7 @@ fn head(input: &mut Input, caches: &[Cache]) -> Head {
     Head {
         pfn: u64::from(input.byte()) % (PAGES + 8),
         pages: 1 + u32::from(input.byte() % 9),
-        kind: [Kind::Slab, Kind::Slab, Kind::LargeKmalloc, Kind::Kernel][which % 4],
+        kind: [Kind::Slab, Kind::Kfence, Kind::LargeKmalloc, Kind::Kernel][which % 4],
         cache: caches.get(which / 4 % 4).map_or(0, |cache| cache.address),
         freelist: direct(input),
         inuse: input.short() as u32,
@@ -121,7 +126,8 @@ pub fn slabs(data: &[u8]) {
     if pages.problem().is_some() {
         return;
     }
-    let own = slab_layout(&mut input, pages.size);
+    let mut own = slab_layout(&mut input, pages.size);
+    own.guarded.sort_by_key(|one| one.pfn);
     let caches: Vec<Cache> = (0..1 + input.byte() % 4).map(|_| cache(&mut input)).filter(Cache::is_sane).collect();
     let mut made: Vec<Head> = (0..input.byte() % 6).map(|_| head(&mut input, &caches)).collect();
     let target = (direct(&mut input), u64::from(input.byte()));
@@ -167,7 +173,15 @@ pub fn slabs(data: &[u8]) {
     let reserves = Reserves::read(&table, &own, &mut space, &control);
     let mut states = States::new(&table, &reserves, &memory, &control).expect("not cancelled");
     assert_eq!(states.of.len() as u64, table.nodes);
-    let what = Memory { layout: &pages, ranges: &ranges, kinds: &kinds, registers: &[DIRECT + 64], code: &[] };
+    let what = Memory {
+        layout: &pages,
+        ranges: &ranges,
+        kinds: &kinds,
+        registers: &[DIRECT + 64],
+        code: &[],
+        ignored: &[0x1000, 0x1ff8, 0x2004],
+        unread: &[(3, 5)],
+    };
     let pointers = sweep(&table, &states, &mut space, &what, false, &control).expect("not cancelled");
     assert_eq!(pointers.starts.len() as u64, table.nodes + 1);
     let free = states.of.iter().filter(|state| **state >= state::FREE).count();

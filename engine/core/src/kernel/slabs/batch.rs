@@ -13,16 +13,17 @@ pub(super) trait Taker {
 }
 
 /// Pieces that lie side by side. They are read together.
-pub(super) struct Batch {
+pub(super) struct Batch<'a> {
     pieces: Vec<Piece>,
     bytes: Vec<u8>,
     most: u64,
+    ignored: &'a [u64],
 }
 
-impl Batch {
-    /// Reads at most so many pages together.
-    pub(super) fn new(most: u64) -> Batch {
-        Batch { pieces: Vec::new(), bytes: Vec::new(), most: most.max(1) }
+impl<'a> Batch<'a> {
+    /// Reads at most so many pages together. `ignored`: see [`super::sweep::Memory`].
+    pub(super) fn new(most: u64, ignored: &'a [u64]) -> Batch<'a> {
+        Batch { pieces: Vec::new(), bytes: Vec::new(), most: most.max(1), ignored }
     }
 
     fn end(&self) -> u64 {
@@ -64,6 +65,7 @@ impl Batch {
         self.bytes.resize(size, 0);
         let mut lost = Vec::new();
         read_pages(physical, first << bits, bits, &mut self.bytes, |page| lost.push(first + page as u64));
+        blank(self.ignored, first << bits, &mut self.bytes);
         control.add(size as u64);
         for piece in self.pieces.drain(..) {
             let from = ((piece.pfn - first) << bits) as usize;
@@ -71,5 +73,14 @@ impl Batch {
             let missing = lost.iter().filter(|pfn| (piece.pfn..piece.pfn + piece.pages).contains(pfn)).count();
             taker.take(piece.source, bytes, missing as u64);
         }
+    }
+}
+
+/// Overwrites the words that lie at `ignored` (sorted) with zeros. The bytes begin at the physical address `start`.
+pub(super) fn blank(ignored: &[u64], start: u64, bytes: &mut [u8]) {
+    let from = ignored.partition_point(|at| *at < start);
+    for at in ignored[from..].iter().map_while(|at| usize::try_from(at - start).ok()) {
+        let Some(word) = bytes.get_mut(at..at.saturating_add(8)) else { break };
+        word.fill(0);
     }
 }

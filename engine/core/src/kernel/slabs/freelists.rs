@@ -30,6 +30,8 @@ pub mod state {
     pub const FREE_CPU: u8 = 0x41;
     /// Free, in a sheaf.
     pub const FREE_SHEAF: u8 = 0x42;
+    /// Free, in KFENCE's pool.
+    pub const FREE_GUARDED: u8 = 0x43;
 }
 
 /// What is wrong with a freelist.
@@ -102,6 +104,9 @@ impl States {
             if states.of[*node as usize] == state::LEAKED {
                 states.of[*node as usize] = state::OWN;
             }
+        }
+        for node in &table.freed {
+            states.of[*node as usize] = state::FREE_GUARDED;
         }
         let mut bytes = SlabBytes::default();
         for index in 0..table.slab_count {

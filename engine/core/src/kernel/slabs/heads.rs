@@ -11,7 +11,7 @@ pub struct Head {
     pub pfn: u64,
     /// How many pages there are, with the tails that were met.
     pub pages: u32,
-    /// Slab, LargeKmalloc, or Kernel.
+    /// Slab, LargeKmalloc, Kernel, or Kfence: a page of KFENCE's pool.
     pub kind: Kind,
     /// The address of the `struct kmem_cache`, of a slab.
     pub cache: u64,

@@ -1,5 +1,6 @@
 //! Where pointers into some memory lie.
 
+use super::batch::blank;
 use super::code::constants;
 use super::device_address;
 use super::freelists::{state, States};
@@ -86,7 +87,7 @@ pub fn holders(
         table,
         what.ranges,
         what.kinds,
-        |pfn| own.contains(pfn),
+        |pfn| own.contains(pfn) || what.is_unread(pfn),
         |piece| {
             if control.cancelled() {
                 return;
@@ -98,6 +99,7 @@ pub fn holders(
                 let at = (piece.pfn + done) << bits;
                 bytes.resize((now << bits) as usize, 0);
                 let got = physical.read(at, &mut bytes);
+                blank(what.ignored, at, &mut bytes);
                 let address = table.address(at);
                 match piece.source {
                     Source::Slab(index) => {

@@ -41,6 +41,19 @@ pub struct SlabLayout {
     pub cpu_freelist: Option<u64>,
     /// Sheaves (6.18 and later).
     pub sheaves: Option<Sheaves>,
+    /// The objects in KFENCE's pool, by page frame.
+    pub guarded: Vec<Guarded>,
+}
+
+/// An object that KFENCE guards. It has a page to itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Guarded {
+    /// The page frame.
+    pub pfn: u64,
+    /// The number of a cache that describes this object alone: its slot is the page.
+    pub cache: u32,
+    /// Whether it was freed.
+    pub free: bool,
 }
 
 /// Offsets that lead to the objects in sheaves.

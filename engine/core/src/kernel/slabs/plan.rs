@@ -40,7 +40,8 @@ fn source(kind: Kind) -> Option<Source> {
         Kind::Free | Kind::PerCpuFree | Kind::Unaccepted | Kind::Uninitialized | Kind::HwPoison => None,
         Kind::Anon | Kind::Ksm | Kind::SwapCache | Kind::Shmem | Kind::Exec | Kind::File | Kind::BlockDevice => None,
         Kind::Cachelist | Kind::Zfs | Kind::Hugetlb | Kind::HugetlbFree | Kind::Zsmalloc | Kind::Movable => None,
-        Kind::Ring | Kind::Pipe => None,
+        // Its objects are in the table. The rest of each page is a pattern.
+        Kind::Ring | Kind::Pipe | Kind::Secret | Kind::Kfence => None,
     }
 }
 
@@ -63,14 +64,16 @@ pub fn pieces(
     for (kind, _) in crate::kernel::KINDS {
         by_kind[kind as usize] = source(kind);
     }
+    let mut has_objects = [false; 256];
+    for kind in [Kind::Slab, Kind::Kernel, Kind::LargeKmalloc, Kind::Kfence] {
+        has_objects[kind as usize] = true;
+    }
     let mut before = 0;
     for &(start, end) in ranges {
         let mut pfn = start;
         while pfn < end {
             let kind = kinds.get((before + pfn - start) as usize).copied().unwrap_or(0);
-            let node = (kind == Kind::Slab as u8 || kind == Kind::Kernel as u8 || kind == Kind::LargeKmalloc as u8)
-                .then(|| table.slab_of_frame(pfn))
-                .flatten();
+            let node = has_objects[kind as usize].then(|| table.slab_of_frame(pfn)).flatten();
             if let Some(index) = node {
                 let slab = &table.slabs[index as usize];
                 let pages = u64::from(slab.pages).max(1);

@@ -93,6 +93,18 @@ pub struct Memory<'a> {
     pub registers: &'a [u64],
     /// Virtual addresses of the kernel's code.
     pub code: &'a [(u64, u64)],
+    /// Physical addresses of words that the allocator keeps for itself, sorted: they hold no object.
+    pub ignored: &'a [u64],
+    /// Page frames that no pointer of this kernel can lie in: they are reserved for a crash kernel, which dumps leave out.
+    pub unread: &'a [(u64, u64)],
+}
+
+impl Memory<'_> {
+    /// Returns whether a page frame is one of `unread`.
+    #[inline(always)]
+    pub fn is_unread(&self, pfn: u64) -> bool {
+        self.unread.iter().any(|(start, end)| (*start..*end).contains(&pfn))
+    }
 }
 
 pub(super) struct Sweep<'a> {
@@ -146,13 +158,13 @@ pub fn sweep(
     }
     let own = sweep.page_array(memory, what, control)?;
     let granule = memory.physical.granule().clamp(1 << 16, 1 << 20) as u64 >> table.page_bits();
-    let mut batch = Batch::new(granule);
+    let mut batch = Batch::new(granule, what.ignored);
     let (mut large, mut cancelled) = (Vec::new(), false);
     pieces(
         table,
         what.ranges,
         what.kinds,
-        |pfn| own.contains(pfn),
+        |pfn| own.contains(pfn) || what.is_unread(pfn),
         |piece| match piece.source {
             Source::Slab(index) if is_large(table, index) => large.push(piece),
             _ if cancelled => {}

@@ -4,7 +4,7 @@
 //! A slab takes 32 bytes, and a page of a section (16 MB) that has slabs takes 4.
 
 use super::heads::Head;
-use super::layout::{Cache, SlabLayout};
+use super::layout::{Cache, Guarded, SlabLayout};
 use crate::kernel::Kind;
 use std::collections::HashMap;
 
@@ -71,6 +71,8 @@ pub struct Table {
     pub odd: Odd,
     /// Pages of slabs by number of the cache.
     pub pages: Vec<u64>,
+    /// Objects in KFENCE's pool that were freed.
+    pub freed: Vec<Node>,
     /// The virtual address of page frame 0.
     direct_map: u64,
     page_bits: u32,
@@ -108,11 +110,16 @@ impl Table {
             nodes: 0,
             objects: 0,
             odd: Odd::default(),
+            freed: Vec::new(),
             direct_map: layout.direct_map,
             page_bits,
             sections: Vec::new(),
         };
-        for head in heads.iter().filter(|head| head.kind == Kind::Slab) {
+        for head in heads.iter().filter(|head| matches!(head.kind, Kind::Slab | Kind::Kfence)) {
+            if head.kind == Kind::Kfence {
+                table.add_guarded(head, &layout.guarded);
+                continue;
+            }
             match by_address.get(&head.cache) {
                 Some(cache) if head.pages <= MOST_PAGES => table.add_slab(head, *cache),
                 _ => {
@@ -122,7 +129,8 @@ impl Table {
             }
         }
         (table.slab_count, table.objects) = (table.slabs.len(), table.nodes);
-        for head in heads.iter().filter(|head| head.kind != Kind::Slab && head.pages <= MOST_PAGES && guess(head)) {
+        let large = |head: &&Head| matches!(head.kind, Kind::LargeKmalloc | Kind::Kernel);
+        for head in heads.iter().filter(large).filter(|head| head.pages <= MOST_PAGES && guess(head)) {
             table.add(head, LARGE, 1, 1);
         }
         table
@@ -138,6 +146,17 @@ impl Table {
         }
         let objects = u64::from(objects).min(room) as u16;
         self.add(head, number, objects, u16::try_from(head.inuse).unwrap_or(u16::MAX).min(objects));
+    }
+
+    /// Takes a page of KFENCE's pool, if it has an object.
+    fn add_guarded(&mut self, head: &Head, guarded: &[Guarded]) {
+        let Ok(at) = guarded.binary_search_by_key(&head.pfn, |one| one.pfn) else { return };
+        let (node, one) = (self.nodes as Node, guarded[at]);
+        let page = 1u64 << self.page_bits;
+        if self.caches.get(one.cache as usize).is_some_and(|cache| u64::from(cache.size) == page) {
+            self.add(&Head { pages: 1, ..*head }, one.cache, 1, 1);
+            self.freed.extend((one.free && self.nodes > u64::from(node)).then_some(node));
+        }
     }
 
     fn add(&mut self, head: &Head, cache: u32, objects: u16, inuse: u16) {

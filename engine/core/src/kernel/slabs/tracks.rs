@@ -246,7 +246,7 @@ pub const ALLOCATED: &[u8] = &[
     state::UNSURE,
 ];
 /// The states of free objects.
-pub const FREE: &[u8] = &[state::FREE, state::FREE_CPU, state::FREE_SHEAF];
+pub const FREE: &[u8] = &[state::FREE, state::FREE_CPU, state::FREE_SHEAF, state::FREE_GUARDED];
 
 #[derive(Default)]
 struct Groups {
