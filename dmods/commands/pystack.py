@@ -39,7 +39,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if args.tasks:
         return task_report(target, python, args.limit)
     if args.suspended:
-        return suspended_report(target, python)
+        return suspended_report(target, python, args.limit)
     report = Report(notes=list(python.notes))
     order = {thread.tid: number for number, thread in enumerate(target.threads())}
     threads = sorted(python.threads, key=lambda one: order.get(one.thread.tid, -1) if one.thread else len(order))
@@ -118,17 +118,20 @@ COMMAND = Command(
         "that wait at the same lines are shown once, with their number; the largest groups come first.\n\n"
         "--suspended counts the generators and coroutines that have not ended, by the line where they stand. Those\n"
         "that a thread runs, or that a task of asyncio waits in, do not count. Many in one place are iterators that\n"
-        "nobody went on with, or coroutines that nobody awaited."
+        "nobody went on with, or coroutines that nobody awaited. The greenlets that wait follow with their frames, also\n"
+        "those of gevent and eventlet. Greenlets that wait at the same lines are shown once, with their number."
     ),
     run=run,
     arguments=(
         Argument("--tasks", action="store_true", help="the tasks of asyncio, with the lines where they wait"),
-        Argument("--suspended", action="store_true", help="generators and coroutines outside of tasks, by place"),
+        Argument(
+            "--suspended", action="store_true", help="generators and coroutines outside of tasks, by place; greenlets"
+        ),
         Argument("-n", "--limit", type=positive, default=MOST_FRAMES, metavar="N", help="at most N frames a thread"),
     ),
     examples=(
         ("pystack", "where every thread was in its Python code"),
         ("pystack --tasks", "where every task of asyncio waits"),
-        ("pystack --suspended", "where generators stand that nobody runs, and how many"),
+        ("pystack --suspended", "where generators stand that nobody runs, and how many; where greenlets wait"),
     ),
 )
