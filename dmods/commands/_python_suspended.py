@@ -1,4 +1,4 @@
-"""The part of `pystack` that shows what waits outside of threads and asyncio's tasks: generators, coroutines, greenlets."""
+"""The part of `pystack` that shows the generators, coroutines and greenlets that wait outside of asyncio's tasks."""
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ COMMAND = Command(
         "that wait at the same lines are shown once, with their number; the largest groups come first.\n\n"
         "--suspended counts the generators and coroutines that have not ended, by the line where they stand. Those\n"
         "that a thread runs, or that a task of asyncio waits in, do not count. Many in one place are iterators that\n"
-        "nobody went on with, or coroutines that nobody awaited. The greenlets that wait follow with their frames, also\n"
-        "those of gevent and eventlet. Greenlets that wait at the same lines are shown once, with their number."
+        "nobody went on with, or coroutines that nobody awaited. The greenlets that wait follow with their frames,\n"
+        "also those of gevent and eventlet. Greenlets that wait at the same lines are shown once, with their number."
     ),
     run=run,
     arguments=(

@@ -44,7 +44,7 @@ class _Moved(NamedTuple):
     copy: int
     saved: int
 
-    def __call__(self, address: int) -> int:
+    def place(self, address: int) -> int:
         """Return where the bytes are that belong to the address while the greenlet runs."""
         return address - self.start + self.copy if self.start <= address < self.start + self.saved else address
 
@@ -112,8 +112,8 @@ def _unwound(python: Python, found: Greenlet, first: int, state: Sequence[int]) 
     """
     stacks = _stacks(state) if python.layout.version >= (3, 12) else ()
     for moved in stacks:
-        stack = python.chain(first, MOST_FRAMES, moved)
-        if any(frame.entry is not None and moved(frame.entry) != frame.entry for frame in stack.frames):
+        stack = python.chain(first, MOST_FRAMES, moved.place)
+        if any(frame.entry is not None and moved.place(frame.entry) != frame.entry for frame in stack.frames):
             return found._replace(frames=stack.frames, problem=stack.problem)
     stack = python.chain(first, MOST_FRAMES)
     return found._replace(frames=stack.frames, problem=stack.problem)
