@@ -78,9 +78,10 @@ def before(target: Target, pc: int, exact: bool = False) -> list[Code]:
     Where nothing says where it begins, those on which all ways to decode the bytes before agree. Wrong ones soon meet
     the right ones.
     """
-    whole = bounds(target, pc)
-    if exact and whole is not None and whole[1] <= pc:
+    own = bounds(target, pc + 1) if exact else None
+    if own is not None and own[0] == pc:
         return []
+    whole = bounds(target, pc)
     if whole is not None:
         return decoded(target, whole[0], pc)
     step = 4 if target.arch.name == "aarch64" else 1
