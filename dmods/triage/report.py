@@ -7,10 +7,12 @@ from typing import Literal, Optional
 
 from dmods.base.sizes import human_size
 from dmods.finding import FATAL, Finding
+from dmods.output.layout import paragraph
 from dmods.output.next_command import all_as_typed, as_typed
 from dmods.output.text import table_text
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.triage.answer import PASSED, PYTHON, Crash, Holder, Line, Memory, Triage
+from dmods.triage.columns import CHECKS, FACTS, FINDINGS, HOLDER, LINES, MEMORY, PLACES, UNKNOWN
 from dmods.triage.names import function_of
 from dmods.triage.signature import OUTERMOST, Signature, signature
 
@@ -25,10 +27,16 @@ _GAPS, _OK, _DRAWN = "what could not be known", "checks that passed", "the bar o
 _OTHER, _SIGNATURE, _MEMORY, _OUTER = "the other explanation", "the signature", "memory", "outer frames"
 _HOLDER = "the end of the largest holder's line"  # two dots stand for it: it is not listed as missing
 _WHO = "who noticed it"
-_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY, _HOLDER, _WHO)
+_MORE, _LATER, _PLACES = "further commands", "the remedies of later findings", "addresses"
+_ENDS = "the ends of long lines"
+_IF_SHORTER = (_WHO, _MORE, _LATER, _PLACES, _ENDS)  # they are often not there
+_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY, _HOLDER, *_IF_SHORTER)
+_LISTED_MISSING = 7  # of them; of more, one is named
+_LATER_LINES = 2  # of the sentence of a later finding
 _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
 _WIDTH = 80  # columns of a screen, and of lines that are filled
+_HANGS = 5  # columns that the further lines of a sentence, or words at the end of a line, leave free
 _LEAST_SAID = 40  # characters of it that say something
 _LEAST_HELD = 1 << 20  # bytes: a holder of less gives way to the crash
 _PYSTACK = "pystack"
@@ -37,61 +45,15 @@ _LONGEST = 400  # characters of one text
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
 
-FINDINGS = (
-    Column("number", "count"),
-    Column("kind"),
-    Column("severity"),
-    Column("confidence"),
-    Column("check"),
-    Column("what"),
-    Column("evidence", hidden=True),
-    Column("remedy", hidden=True),
-    Column("next", hidden=True),
-    Column("weight", "bytes", hidden=True),
-    Column("subject", hidden=True),
-    Column("remedy_confidence", hidden=True),
-    Column("alternative", hidden=True),
-    Column("noticed", hidden=True),
-    Column("hurt", hidden=True),
-    Column("wrote", hidden=True),
-    Column("holds", hidden=True),
-)
-MEMORY = (
-    Column("part", title="PART"),
-    Column("bytes", "size", title="SIZE"),
-    Column("percent", "percent", title="%"),
-    Column("note", title=" "),
-    Column("mapped_bytes", "bytes", hidden=True),
-)
-CRASH = (Column("name"), Column("text"))
-FACTS = (Column("name"), Column("text"))
-CHECKS = (Column("check"), Column("state"), Column("value"), Column("rule"))
-LINES = (Column("line"),)
-PLACES = (
-    Column("module"),
-    Column("build_id"),
-    Column("offset", "address"),
-    Column("function"),
-    Column("inlined", hidden=True),
-    Column("runtime", hidden=True),
-)
-HOLDER = (
-    Column("what"),
-    Column("kind"),
-    Column("bytes", "bytes"),
-    Column("percent", "percent"),
-    Column("process_percent", "percent"),
-    Column("address", "address"),
-    Column("next"),
-    Column("suspect"),
-)
-UNKNOWN = (Column("what"), Column("why"), Column("help", hidden=True))
 
+def triage_report(found: Triage, kind: str, whole: bool = False, notes: Sequence[str] = ()) -> Report:
+    """Return the report. ``kind`` is "process" or "kernel". ``whole``: its text may be longer than one screen.
 
-def triage_report(found: Triage, kind: str, whole: bool = False) -> Report:
-    """Return the report. ``kind`` is "process" or "kernel". ``whole``: its text may be longer than one screen."""
+    ``notes`` follow it on the screen.
+    """
     report = Report()
-    report.tables.extend(_text(found, kind, frozenset(), True) if whole else _screen(found, kind))
+    room = _SCREEN - _lines(notes)
+    report.tables.extend(_text(found, kind, frozenset(), True) if whole else _screen(found, kind, room))
     report.tables.append(
         Table("findings", FINDINGS, [_row(n, each) for n, each in enumerate(found.findings, 1)], only="json")
     )
@@ -114,18 +76,24 @@ def triage_report(found: Triage, kind: str, whole: bool = False) -> Report:
     return report
 
 
-def _screen(found: Triage, kind: str) -> list[Table]:
-    """Return as much of the text as one screen holds. Its last line says what is missing."""
+def _lines(notes: Sequence[str]) -> int:
+    """Return the lines that notes take below the text. More than half of the screen is not for them."""
+    size = sum(paragraph(f"note: {note}", _WIDTH, len("note: ")).count("\n") + 1 for note in notes)
+    return min(size, _SCREEN // 2)
+
+
+def _screen(found: Triage, kind: str, size: int) -> list[Table]:
+    """Return as much of the text as fits into ``size`` lines. Its last line says what is missing."""
     without: list[str] = []
     tables = _text(found, kind, frozenset())
     for part in _LEFT_OUT:
-        if _height(tables) <= _SCREEN:
+        if _height(tables) <= size:
             break
         if part == _GAPS and not found.findings:
             continue  # without them, "no finding" says more than is known
         shorter = [*_text(found, kind, frozenset([*without, part])), _missing([*without, part])]
-        if part == _WHO and _height(shorter) >= _height(tables):
-            continue  # nobody was named
+        if part in _IF_SHORTER and _height(shorter) >= _height(tables):
+            continue
         without.append(part)
         tables = shorter
     return tables
@@ -133,6 +101,8 @@ def _screen(found: Triage, kind: str) -> list[Table]:
 
 def _missing(without: Sequence[str]) -> Table:
     listed = [part for part in without if part != _HOLDER]
+    if len(listed) > _LISTED_MISSING:
+        listed = [f"{listed[0]}, and {len(listed) - 1} more parts"]
     parts = [f"Not shown: {listed[0]}", *listed[1:]]
     rows = list(_filled([*parts[:-1], f"{parts[-1]} (-v shows all)"], ", "))
     return Table("missing", LINES, rows, style="plain", joined=True, only="text")
@@ -151,7 +121,7 @@ def _text(found: Triage, kind: str, without: frozenset[str], whole: bool = False
         tables.extend(_crash(found, found.crash, without))
     if found.memory is not None and _MEMORY not in without:
         tables.extend(_memory(found.memory, _DRAWN not in without))
-    tables.extend(_others(found.findings, None if whole else _LISTED))
+    tables.extend(_others(found.findings, None if whole else _LISTED, without))
     if _OK not in without:
         tables.extend(_passed(found))
     if _GAPS not in without:
@@ -203,8 +173,11 @@ def verdict_sentence(found: Triage, kind: str) -> str:
 def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tuple[Value, ...]]:
     yield (_cut(verdict_sentence(found, kind)),)
     for number, finding in enumerate(found.findings[:_VERDICT], 1):
-        yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
-        for each in finding.evidence[: 2 if number == 1 else 1]:
+        said = f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}."
+        yield (_ended(said, _LATER_LINES) if number > 1 and _ENDS in without else said,)
+        if number > 1 and _LATER in without:
+            continue
+        for each in finding.evidence[: (2 if number == 1 else 1) if _PLACES not in without else 0]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
         if number == 1 and finding.hands.known and _WHO not in without:
             yield (f"   who: {_cut(finding.hands.text)}",)
@@ -212,7 +185,7 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
         if number == 1 and finding.alternative and _OTHER not in without:
             yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
-            yield (f"   type: {'; '.join(all_as_typed(finding.next[:3]))}",)
+            yield (f"   type: {'; '.join(all_as_typed(finding.next[: 3 if _MORE not in without else 1]))}",)
     yield from _largest_holder(found, without)
 
 
@@ -245,6 +218,12 @@ def holder_sentence(holder: Holder) -> str:
 def _holder_row(holder: Holder) -> tuple[Value, ...]:
     shares = (100 * each if each is not None else None for each in (holder.share, holder.share_of_process))
     return holder.what, holder.kind, holder.bytes, *shares, holder.address, list(holder.next), holder.is_suspect
+
+
+def _ended(text: str, lines: int, before: int = _HANGS) -> str:
+    """Return the text as far as it fits into so many lines, ``before`` columns from their start."""
+    room = lines * (_WIDTH - before) - len("..")
+    return text if len(text) <= room else f"{text[:room].rpartition(' ')[0]}.."
 
 
 def _cut(text: str) -> str:
@@ -297,6 +276,9 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
         *map(_offered, crash.facts),
         *([Line("signature", named.text)] if named is not None else []),
     ]
+    if _ENDS in without:
+        names = max(len(line.name) for line in facts) + len(": ")
+        facts = [Line(line.name, _ended(line.text, 1, names)) for line in facts]
     yield _record(facts, only="text", title="The crash" if not crash.alive else "The first thread")
     passed = crash.runtime_frames if crash.runtime_frames >= _PASSED else 0
     frames = crash.frames[passed:]
@@ -304,7 +286,7 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
         frames = frames[:-1]
     shown = list(frames[: _INNER if _OUTER in without else _FRAMES])
     left = len(crash.frames) - passed - len(shown) + crash.more_frames
-    footer = [f"    ... {left} more: {as_typed(_STACK)}"] if left > 0 else []
+    footer = [f"    ... {left} more: {as_typed(_STACK) if _MORE not in without else _STACK}"] if left > 0 else []
     if shown:
         before = [(f"... {passed} lines of the runtime: {as_typed(_STACK)}",)] if passed else []
         rows = [*before, *((_cut(line),) for line in shown)]
@@ -371,16 +353,17 @@ def _cells(percents: Sequence[int]) -> list[int]:
     return [after - before for before, after in zip(edges, edges[1:])]
 
 
-def _others(findings: Sequence[Finding], most: Optional[int]) -> Iterator[Table]:
+def _others(findings: Sequence[Finding], most: Optional[int], without: frozenset[str]) -> Iterator[Table]:
     rest = findings[_VERDICT:]
     if rest:
         rows = [
-            (f"{number}. {each.kind} ({each.severity}): {_cut(each.what)}.",)
+            f"{number}. {each.kind} ({each.severity}): {_cut(each.what)}."
             for number, each in enumerate(rest, _VERDICT + 1)
         ]
+        shown = [(_ended(row, 1) if _ENDS in without else row,) for row in rows[:most]]
         hidden = len(rest[most:]) if most is not None else 0
         footer = [f"... {hidden} more: -v shows them"] if hidden else []
-        yield Table("others", LINES, rows[:most], style="plain", title="More findings", footer=footer, only="text")
+        yield Table("others", LINES, shown, style="plain", title="More findings", footer=footer, only="text")
 
 
 def _passed(found: Triage) -> Iterator[Table]:
