@@ -3,7 +3,7 @@
 A greenlet that waits keeps the frame object of its innermost frame. Until greenlet 1.x the pointer is in the object
 itself (src/greenlet/greenlet.h: top_frame), since 2.0 in a structure of C++ to which the object leads and which leads
 back (TGreenlet.hpp: pimpl, _self, PythonState._top_frame). Nothing else there leads to a frame object. While a greenlet
-runs, before it has begun and after its end there is none (PythonState::operator>>).
+runs, before it has begun and after its end it keeps no frame (PythonState::operator>>).
 
 Since CPython 3.12 a chain of frames passes frames on the C stack. greenlet moves the C stack of one that waits to the
 heap where another needs the place (TStackState.cpp). {start, stop, copy, bytes saved} say where the bytes are now.
