@@ -19,20 +19,39 @@ from dmods.target import AddressRange, Module, Target
 
 
 class Runtime(NamedTuple):
-    """A language runtime with a heap of its own. `files` and `symbol` are as in ``Other``."""
+    """A language runtime with a heap of its own. `files` and `symbol` are as in ``Other``.
+
+    ``pointed``: each mapping of its heap has a plain pointer to it, from another one or from malloc's memory. ``hides``
+    says where its programs may keep an address in another form.
+    """
 
     what: str
     name: str
     files: str
     symbol: str
+    pointed: bool = False
+    hides: str = ""
 
 
 RUNTIMES = (
     Runtime("a Java virtual machine", "Java", r"libjvm\.so$", "JNI_CreateJavaVM"),
     Runtime("a program with the JavaScript engine V8", "V8", r"/lib(node|v8)[-.][^/]*$", "node_module_register"),
     Runtime("an Erlang virtual machine (BEAM)", "Erlang", r"/beam(\.[a-z]+)*$", "enif_alloc"),
-    Runtime("a Ruby interpreter", "Ruby", r"/libruby[-.0-9][^/]*$", "ruby_init"),
-    Runtime("a PHP interpreter", "PHP", r"/libphp[0-9.]*\.so[^/]*$", "php_module_startup"),
+    Runtime(
+        "a Ruby interpreter",
+        "Ruby",
+        r"/libruby[-.0-9][^/]*$",
+        "ruby_init",
+        pointed=True,  # gc.c: heap_pages.sorted; cont.c: fiber_pool_allocation.base
+        hides="a Ruby program may keep an address as an Integer, which has another value in memory",
+    ),
+    Runtime(
+        "a PHP interpreter",
+        "PHP",
+        r"/libphp[0-9.]*\.so[^/]*$",
+        "php_module_startup",
+        pointed=True,  # Zend/zend_alloc.c: chunks are a ring, huge_list has the large blocks
+    ),
     Runtime("a .NET runtime", ".NET", r"/libcoreclr\.so$", "coreclr_initialize"),
 )
 
@@ -195,6 +214,16 @@ def unwalked_heap_notes(
         size = f"{human_size(rest)} ({rest} bytes)"
         found.append(f"{size} of anonymous memory belong to no allocator that dmods walks{part}")
     return found
+
+
+def pointed_runtimes(target: Target) -> dict[str, str]:
+    """Return the note on each runtime of the process whose heap is reached by plain pointers, with what it hides."""
+    modules, program = target.modules(), _program(target)
+    return {
+        _runtime_note(one.what, one.name): one.hides
+        for one in RUNTIMES
+        if one.pointed and _is_there(target, modules, program, one.files, one.symbol)
+    }
 
 
 def is_named(target: Target, name: str) -> bool:

@@ -62,12 +62,14 @@ def loose_mappings(target: Target) -> list[Loose]:
 
 
 def _files(target: Target) -> Iterator[Loose]:
-    """Yield the mappings of files that are no modules. Pieces that touch and go on in the file are one mapping."""
-    modules = {module.path for module in target.modules()}
+    """Yield the mappings of files that are no modules and have no code. Pieces that touch and go on in the file are one
+    mapping."""
+    kinded = classify_mappings(target)
+    code = {module.path for module in target.modules()} | {each.path for each, kind in kinded if kind == "file text"}
     own = Ranges(allocation_records(target).own)
     run: list[AddressRange] = []
-    for mapping, kind in classify_mappings(target):
-        wanted = kind == "file data" and (mapping.path or "").startswith("/") and mapping.path not in modules
+    for mapping, kind in kinded:
+        wanted = kind == "file data" and (mapping.path or "").startswith("/") and mapping.path not in code
         wanted = wanted and not own.within(mapping.start, mapping.end) and module_at(target, mapping.start) is None
         if run and not (wanted and _goes_on(run[-1], mapping)):
             yield _file(run)

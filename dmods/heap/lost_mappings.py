@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
+from dmods.allocators.unwalked import pointed_runtimes
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
 from dmods.base.named_tuple import NamedTuple
@@ -89,10 +90,19 @@ def find_lost_mappings(target: Target) -> LostMappings:
     kept, stacks = _signal_stacks(target, lost)
     doubtful = sorted([*doubtful, *stacks])
     unknown = _unread(target, [*kept, *(each.mapping for each in doubtful)])
-    reason = (
-        f"{human_size(unknown)} of other memory is not in the dump, and may hold pointers to them" if unknown else ""
-    )
-    return LostMappings(kept, doubtful, Verdict(True, reason if kept else ""))
+    reasons = [text for text in pointed_runtimes(target).values() if text]
+    if unknown:
+        reasons.append(f"{human_size(unknown)} of other memory is not in the dump, and may hold pointers to them")
+    return LostMappings(kept, doubtful, Verdict(True, "; ".join(reasons) if kept else ""))
+
+
+def hidden_heaps(heap: ProcessHeap) -> list[str]:
+    """Return a note for each heap that is not walked and whose mappings may look lost.
+
+    Ruby's and PHP's do not: plain pointers lead to them, and every word of them counts as a pointer.
+    """
+    pointed = pointed_runtimes(heap.target)
+    return [note for note in heap.unwalked() if note not in pointed]
 
 
 def _no_verdict(heap: ProcessHeap) -> str:
@@ -103,7 +113,7 @@ def _no_verdict(heap: ProcessHeap) -> str:
         return f"the dump is truncated and lacks {lacking} bytes ({human_size(lacking)}), which may hold pointers"
     if not target.names_files:
         return "the dump does not say which files were mapped, so mappings of files look like anonymous memory"
-    others = heap.unwalked()
+    others = hidden_heaps(heap)
     if others:
         return f"mappings may belong to a heap that dmods does not walk: {others[0]}"
     if heap.found:

@@ -95,3 +95,30 @@ def test_a_dump_that_lacks_memory_has_no_verdict(lossy: tuple[Path, _Said], tmp_
     found = triage_process(target, "mappings")
     assert found.findings == []
     assert any("truncated" in each.why for each in found.unknown)
+
+
+@pytest.mark.quick("php8.2-php_module_startup-True-1", "jvm-JNI_CreateJavaVM-False-0")
+@pytest.mark.parametrize(
+    ("library", "symbol", "verdict", "findings"),
+    [
+        ("php8.2", "php_module_startup", True, 1),
+        ("ruby-3.1", "ruby_init", True, 0),
+        ("jvm", "JNI_CreateJavaVM", False, 0),
+    ],
+)
+def test_runtimes_whose_heaps_are_reached_by_pointers_have_a_verdict(
+    library: str, symbol: str, verdict: bool, findings: int, tmp_path: Path
+) -> None:
+    """The libraries are empty, so the answer has to be that of the program alone, or no verdict."""
+    (tmp_path / "empty.c").write_text(f"void {symbol}(void) {{}}\n")
+    path = tmp_path / f"lib{library}.so"
+    compile_c(tmp_path / "empty.c", path, "-shared", "-fPIC")
+    made = compile_c(HERE / "heap" / "lost_mappings.c", tmp_path / "lost", "-pthread", "-Wl,--no-as-needed", str(path))
+    core, said = dumped(made, tmp_path, "l")
+    target = CoreFile(str(core))
+    answer = answers.answer(target, "maps", "--leaked")
+    rows = answers.by_name(answer).get("leaked", [])
+    assert answer["verdict"]["possible"] == verdict
+    assert {int(row["start"], 16) for row in rows} == (named(said, "lost", "placed", "file") if verdict else set())
+    assert ("as an Integer" in answer["verdict"]["reason"]) == (library == "ruby-3.1")
+    assert len(triage_process(target, "mappings").findings) == findings

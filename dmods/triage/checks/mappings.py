@@ -9,7 +9,7 @@ from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
 from dmods.heap.loose_mappings import Loose
-from dmods.heap.lost_mappings import find_lost_mappings
+from dmods.heap.lost_mappings import find_lost_mappings, hidden_heaps
 from dmods.heap.mapping_content import content_of
 from dmods.records.mapped import HOW_TO_RECORD, makers
 from dmods.target import AddressRange
@@ -22,7 +22,7 @@ _SHOWN = 3
 
 def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield one finding where enough was lost. Nothing is certain: a program may keep an address in another form."""
-    if facts.heap.unwalked():  # a runtime has mappings of its own, and nothing is wrong with it
+    if hidden_heaps(facts.heap):  # a runtime has mappings of its own, and nothing is wrong with it
         yield Measured("mappings may belong to a heap that is not walked")
         return
     found = find_lost_mappings(facts.target)
