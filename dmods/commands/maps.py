@@ -174,8 +174,8 @@ COMMAND = Command(
         "--leaked lists mappings that nothing points to any more, anonymous or of files: the program mapped them\n"
         "itself, and lost their addresses. A pointer to any byte of a mapping holds it, and so does one to its end.\n"
         "Memory of allocators, runtimes, stacks and modules, code made at run time and shared memory are not listed.\n"
-        "TOUCHED are the bytes that the process has used; a core does not say it of files. Mappings that touch count as\n"
-        "one, unless the auditor recorded them.\n"
+        "TOUCHED are the bytes that the process has used; a core does not say it of files. Mappings that touch\n"
+        "count as one, unless the auditor recorded them.\n"
         "After `dmods run --audit audit,maps` the list also says who made each mapping (BY, CALLER), with the stacks."
     ),
     run=run,
