@@ -95,7 +95,9 @@ def _run(name: str, prog: Program, words: Sequence[str], variables: Mapping[str,
         if addresses is not None:
             return pipeline.for_each(command, subject, args, addresses, out=sys.stdout, err=sys.stderr)
         report = command.run(subject, args)
-        render(report, command.name, subject, args.json, sys.stdout, sys.stderr)
+        told: set[str] = getattr(subject, "told", set())  # a kernel's
+        render(report, command.name, subject, args.json, sys.stdout, sys.stderr, known=told)
+        told.update(getattr(subject, "once", ()) if not args.json else ())
     return report.status
 
 

@@ -22,6 +22,8 @@ class Runtime(NamedTuple):
     """A language runtime with a heap of its own. `files` and `symbol` are as in ``Other``.
 
     A program with the `section` has the runtime, and with that of another runtime it has the other.
+    ``pointed``: each mapping of its heap has a plain pointer to it, from another one or from malloc's memory. ``hides``
+    says where its programs may keep an address in another form.
     """
 
     what: str
@@ -29,6 +31,8 @@ class Runtime(NamedTuple):
     files: str
     symbol: str
     section: str = ""
+    pointed: bool = False
+    hides: str = ""
 
 
 RUNTIMES = (
@@ -44,8 +48,21 @@ RUNTIMES = (
     ),
     Runtime("a program with the JavaScript engine V8", "V8", r"/lib(node|v8)[-.][^/]*$", "node_module_register"),
     Runtime("an Erlang virtual machine (BEAM)", "Erlang", r"/beam(\.[a-z]+)*$", "enif_alloc"),
-    Runtime("a Ruby interpreter", "Ruby", r"/libruby[-.0-9][^/]*$", "ruby_init"),
-    Runtime("a PHP interpreter", "PHP", r"/libphp[0-9.]*\.so[^/]*$", "php_module_startup"),
+    Runtime(
+        "a Ruby interpreter",
+        "Ruby",
+        r"/libruby[-.0-9][^/]*$",
+        "ruby_init",
+        pointed=True,  # gc.c: heap_pages.sorted; cont.c: fiber_pool_allocation.base
+        hides="a Ruby program may keep an address as an Integer, which has another value in memory",
+    ),
+    Runtime(
+        "a PHP interpreter",
+        "PHP",
+        r"/libphp[0-9.]*\.so[^/]*$",
+        "php_module_startup",
+        pointed=True,  # Zend/zend_alloc.c: chunks are a ring, huge_list has the large blocks
+    ),
     Runtime("a .NET runtime", ".NET", r"/libcoreclr\.so$", "coreclr_initialize"),
 )
 
@@ -193,11 +210,7 @@ def unwalked_heap_notes(
     found = [*foreign]
     if is_go(target) and "Go" not in walked:
         found.append(_runtime_note("a Go program", "Go", " (cgo)"))
-    file = program.file or "" if program is not None else ""
-    sure = next((one for one in RUNTIMES if one.section and elf_section(file, one.section) is not None), None)
-    for runtime in RUNTIMES if sure is None else (sure,):
-        if runtime is sure or _is_there(target, modules, program, runtime.files, runtime.symbol):
-            found.append(_runtime_note(runtime.what, runtime.name))
+    found += [_runtime_note(runtime.what, runtime.name) for runtime in _runtimes(target)]
     others = [other for other in OTHERS if other.name not in walked]
     there = [other.name for other in others if _is_there(target, modules, program, other.files, other.symbol)]
     linked = linked_in(target)
@@ -210,6 +223,19 @@ def unwalked_heap_notes(
         size = f"{human_size(rest)} ({rest} bytes)"
         found.append(f"{size} of anonymous memory belong to no allocator that dmods walks{part}")
     return found
+
+
+def pointed_runtimes(target: Target) -> dict[str, str]:
+    """Return the note on each runtime of the process whose heap is reached by plain pointers, with what it hides."""
+    return {_runtime_note(one.what, one.name): one.hides for one in _runtimes(target) if one.pointed}
+
+
+def _runtimes(target: Target) -> list[Runtime]:
+    """Return the runtimes of the process."""
+    modules, program = target.modules(), _program(target)
+    file = program.file or "" if program is not None else ""
+    sure = [one for one in RUNTIMES if one.section and elf_section(file, one.section) is not None]
+    return sure or [one for one in RUNTIMES if _is_there(target, modules, program, one.files, one.symbol)]
 
 
 def is_named(target: Target, name: str) -> bool:

@@ -21,6 +21,7 @@ _LEAKED = (
     Column("bytes", "bytes", width=14),
     Column("touched", "bytes", width=14),
 )
+_PATH = Column("path")
 _MAKER = (Column("call", title="BY"), Column("caller"), *STACK_COLUMNS)
 _BY_CALLER = (
     Column("count", "count", width=8),
@@ -50,8 +51,11 @@ def lost_tables(target: Target, found: LostMappings) -> Iterator[Table]:
     count: Counter[tuple[str, str]] = Counter()
     size: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], Maker] = {}
+    files = any(each.path is not None for each in found.lost)
     for each in found.lost:
-        row: tuple[Value, ...] = (each.start, each.end, each.size, each.size - never.within(list(each.parts)))
+        # A core lacks what a process only read of a file.
+        touched = None if each.path and target.path else each.size - never.within(list(each.parts))
+        row: tuple[Value, ...] = (each.start, each.end, each.size, touched, *((each.path,) if files else ()))
         made = _maker(target, each.start, each.end) if recorded else None
         if made is not None:
             key = made.call, callers.caller(made.stack).text
@@ -65,7 +69,13 @@ def lost_tables(target: Target, found: LostMappings) -> Iterator[Table]:
     if found.verdict.possible:
         title = "Mappings that nothing points to" if rows else "No mapping was found that nothing points to"
         footer = [f"{len(rows)} mappings of {found.bytes} bytes"] if rows else []
-        yield Table("leaked", (*_LEAKED, *(_MAKER if recorded else ())), rows, title=title, footer=footer)
+        yield Table(
+            "leaked",
+            (*_LEAKED, *((_PATH,) if files else ()), *(_MAKER if recorded else ())),
+            rows,
+            title=title,
+            footer=footer,
+        )
     if found.doubtful:
         doubts = [(each.mapping.start, each.mapping.end, each.mapping.size, each.why) for each in found.doubtful]
         yield Table("doubtful", _DOUBTFUL, doubts, title="Mappings without a known pointer, and without a verdict")

@@ -1,9 +1,10 @@
-"""The part of `pystack` that shows the generators and coroutines that wait outside of asyncio's tasks."""
+"""The part of `pystack` that shows the generators, coroutines and greenlets that wait outside of asyncio's tasks."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from dmods.commands._python_greenlets import add_greenlets
 from dmods.commands._python_tasks import tasks_in
 from dmods.heap.process_heap import find_heap
 from dmods.heap.python_objects import objects_in
@@ -28,8 +29,10 @@ PLACES = (
 _Place = tuple[str, str, str, int, str]  # kind, state, file, line (0: not known), function
 
 
-def suspended_report(target: Target, python: Python) -> Report:
-    """Return how many generators and coroutines stand at each line, the most first."""
+def suspended_report(target: Target, python: Python, limit: int) -> Report:
+    """Return how many generators and coroutines stand at each line, the most first; then the greenlets that wait, with
+    at most ``limit`` frames of each.
+    """
     heap = find_heap(target)
     memory = objects_in(heap, python.layout.version[1])
     types = [row[0] for row in memory.census()[0] if _is_one(python, row[0])]
@@ -68,7 +71,13 @@ def suspended_report(target: Target, python: Python) -> Report:
         for place, count in sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     ]
     report.tables.append(Table("suspended", PLACES, rows))
-    report.totals = {"release": python.layout.name, "suspended": sum(counts.values()), "in_tasks": left_out}
+    greenlets = add_greenlets(report, python, heap, memory, limit)
+    report.totals = {
+        "release": python.layout.name,
+        "suspended": sum(counts.values()),
+        "in_tasks": left_out,
+        "greenlets": greenlets,
+    }
     return report
 
 

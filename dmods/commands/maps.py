@@ -176,10 +176,11 @@ COMMAND = Command(
         "zeros or left out in a dump.\n"
         "--contents samples the pages of large anonymous mappings: zeros, text, pointers, numbers, one byte repeated,\n"
         "compressed or random data. USED is the share of pages that hold anything but zeros.\n"
-        "--leaked lists anonymous mappings that nothing points to any more: the program mapped them itself, and lost\n"
-        "their addresses. A pointer to any byte of a mapping holds it, and so does one to its end. Memory of\n"
-        "allocators, runtimes, stacks and modules, code made at run time and shared memory are not listed. TOUCHED\n"
-        "are the bytes that the process has used. Mappings that touch count as one, unless the auditor recorded them.\n"
+        "--leaked lists mappings that nothing points to any more, anonymous or of files: the program mapped them\n"
+        "itself, and lost their addresses. A pointer to any byte of a mapping holds it, and so does one to its end.\n"
+        "Memory of allocators, runtimes, stacks and modules, code made at run time and shared memory are not listed.\n"
+        "TOUCHED are the bytes that the process has used; a core does not say it of files. Mappings that touch\n"
+        "count as one, unless the auditor recorded them.\n"
         "After `dmods run --audit audit,maps` the list also says who made each mapping (BY, CALLER), with the stacks."
     ),
     run=run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Optional
 
@@ -13,6 +14,7 @@ from dmods.commands._python_tasks import task_report
 from dmods.commands._stacks import python_frame_value
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table, Value
+from dmods.runtimes.python.gil import Gil, find_gils, gil_name
 from dmods.runtimes.python.runtime import MOST_FRAMES, PythonStack, PythonThread
 from dmods.runtimes.python.thread_names import thread_name
 from dmods.target import Target
@@ -29,6 +31,7 @@ THREADS = (
     Column("python_name"),
 )
 FRAMES = (Column("where"), Column("function"), Column("note"))
+GILS = (Column("gil", "address"), Column("held"), Column("thread", "count"), Column("state", "address"))
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -39,10 +42,12 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if args.tasks:
         return task_report(target, python, args.limit)
     if args.suspended:
-        return suspended_report(target, python)
+        return suspended_report(target, python, args.limit)
     report = Report(notes=list(python.notes))
     order = {thread.tid: number for number, thread in enumerate(target.threads())}
     threads = sorted(python.threads, key=lambda one: order.get(one.thread.tid, -1) if one.thread else len(order))
+    gils = find_gils(python)
+    holders = {gil.holder.address for gil in gils if gil.holder is not None}
     left, records, shown = _MOST_TOTAL, [], 0
     for number, thread in enumerate(threads):
         if left <= 0:
@@ -52,10 +57,12 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         left -= len(stack.frames)
         shown += len(stack.frames)
         name = thread_name(python, stack.frames)
-        report.tables.append(_table(thread, stack, name, len(python.interpreters) > 1))
+        several = len(python.interpreters) > 1
+        report.tables.append(_table(thread, stack, name, several, thread.address in holders))
         records.append((*_record(thread, stack), name))
         if stack.problem is not None:
             report.notes.append(f"{_title(thread)}: {stack.problem}")
+    report.tables += _gil_tables(gils)
     report.tables.append(Table("threads", THREADS, records, only="json"))
     report.totals = {"release": python.layout.name, "threads": len(records), "frames": shown}
     return report
@@ -67,11 +74,28 @@ def _title(thread: PythonThread) -> str:
     return f"thread {thread.thread.tid}" + (f" ({thread.thread.name})" if thread.thread.name else "")
 
 
-def _table(thread: PythonThread, stack: PythonStack, name: Optional[str], several: bool) -> Table:
+def _gil_tables(gils: Sequence[Gil]) -> list[Table]:
+    """Return the GILs as JSON has them, and a line of text for those that no thread holds."""
+    free = [f"{gil_name(gil, gils)} is free: no thread holds it" for gil in gils if gil.holder is None]
+    rows = [
+        (
+            gil.address,
+            gil.holder is not None,
+            gil.holder.thread.tid if gil.holder is not None and gil.holder.thread is not None else None,
+            gil.holder.address if gil.holder is not None else None,
+        )
+        for gil in gils
+    ]
+    text = [Table("gil", (Column("gil"),), [(line,) for line in free], style="plain", only="text")] if free else []
+    return [*text, Table("gils", GILS, rows, only="json")]
+
+
+def _table(thread: PythonThread, stack: PythonStack, name: Optional[str], several: bool, holds: bool) -> Table:
     title = (
         _title(thread)
         + (f" {name!r}" if name is not None else "")
         + (f" of interpreter {thread.interpreter:#x}" if several else "")
+        + (" holds the GIL" if holds else "")
     )
     rows = [(f"{frame.code.file}:{_line(frame.line)}", frame.code.qualname, "") for frame in stack.frames]
     footer = [] if stack.problem is None else [f"(no more frames: {stack.problem})"]
@@ -110,25 +134,29 @@ COMMAND = Command(
     summary="the Python frames of every thread: file, line and function",
     description=(
         "For CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. The name of\n"
-        "its threading.Thread stands beside a thread, in quotes. Frames that a generator or a coroutine waits in are\n"
-        "no part of a thread's stack. `stacks` and `findstack` show the same frames between those of C. A\n"
-        "free-threaded build (3.13t and later) is not read.\n\n"
+        "its threading.Thread stands beside a thread, in quotes. The thread that holds the GIL is named; if no thread\n"
+        "holds it, the last line says so. Frames that a generator or a coroutine waits in are no part of a thread's\n"
+        "stack. `stacks` and `findstack` show the same frames between those of C. A free-threaded build (3.13t and\n"
+        "later) is not read.\n\n"
         "--tasks shows the tasks of asyncio that are not done, as asyncio.all_tasks() has them: the name, what the\n"
         "task waits for, and the line of each coroutine that it waits in. The innermost coroutine comes first. Tasks\n"
         "that wait at the same lines are shown once, with their number; the largest groups come first.\n\n"
         "--suspended counts the generators and coroutines that have not ended, by the line where they stand. Those\n"
         "that a thread runs, or that a task of asyncio waits in, do not count. Many in one place are iterators that\n"
-        "nobody went on with, or coroutines that nobody awaited."
+        "nobody went on with, or coroutines that nobody awaited. The greenlets that wait follow with their frames,\n"
+        "also those of gevent and eventlet. Greenlets that wait at the same lines are shown once, with their number."
     ),
     run=run,
     arguments=(
         Argument("--tasks", action="store_true", help="the tasks of asyncio, with the lines where they wait"),
-        Argument("--suspended", action="store_true", help="generators and coroutines outside of tasks, by place"),
+        Argument(
+            "--suspended", action="store_true", help="generators and coroutines outside of tasks, by place; greenlets"
+        ),
         Argument("-n", "--limit", type=positive, default=MOST_FRAMES, metavar="N", help="at most N frames a thread"),
     ),
     examples=(
         ("pystack", "where every thread was in its Python code"),
         ("pystack --tasks", "where every task of asyncio waits"),
-        ("pystack --suspended", "where generators stand that nobody runs, and how many"),
+        ("pystack --suspended", "where generators stand that nobody runs, and how many; where greenlets wait"),
     ),
 )

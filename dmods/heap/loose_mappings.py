@@ -1,4 +1,7 @@
-"""Anonymous memory that the program mapped itself: no allocator, stack, module or kernel area explains it."""
+"""Memory that the program mapped itself, anonymous or of a file: nothing else explains it.
+
+Explained are allocators, stacks, modules and the kernel's own areas.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.modules.find import writable_segments
+from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
 from dmods.records.mapped import recorded_parts
 from dmods.records.sources import allocation_records
@@ -24,17 +28,19 @@ _Kinded = tuple[AddressRange, str]
 class Loose(NamedTuple):
     """Memory ``[start, end)`` that was mapped as one, as far as the dump shows it.
 
-    ``parts`` are those of it that can be written, and ``dumped`` is how many of their bytes are in the dump.
+    ``parts`` are those of it that can be written, and ``dumped`` is how many of their bytes are in the dump. With the
+    ``path`` of a file, all of it are parts.
     """
 
     start: int
     end: int
     parts: tuple[tuple[int, int], ...]
     dumped: int
+    path: Optional[str] = None
 
     @property
     def size(self) -> int:
-        """Return how many of its bytes can be written."""
+        """Return how many of its bytes can be written; of a file, all of them."""
         return sum(end - start for start, end in self.parts)
 
 
@@ -52,7 +58,36 @@ def loose_mappings(target: Target) -> list[Loose]:
             writable = [each for each in parts if "w" in each.flags]
             bounds = tuple((each.start, each.end) for each in writable)
             found.append(Loose(parts[0].start, parts[-1].end, bounds, sum(each.dumped for each in writable)))
-    return found
+    return sorted([*found, *_files(target)])
+
+
+def _files(target: Target) -> Iterator[Loose]:
+    """Yield the mappings of files that are no modules and have no code. Pieces that touch and go on in the file are one
+    mapping."""
+    kinded = classify_mappings(target)
+    code = {module.path for module in target.modules()} | {each.path for each, kind in kinded if kind == "file text"}
+    own = Ranges(allocation_records(target).own)
+    run: list[AddressRange] = []
+    for mapping, kind in kinded:
+        wanted = kind == "file data" and (mapping.path or "").startswith("/") and mapping.path not in code
+        wanted = wanted and not own.within(mapping.start, mapping.end) and module_at(target, mapping.start) is None
+        if run and not (wanted and _goes_on(run[-1], mapping)):
+            yield _file(run)
+            run = []
+        if wanted:
+            run.append(mapping)
+    if run:
+        yield _file(run)
+
+
+def _goes_on(before: AddressRange, mapping: AddressRange) -> bool:
+    together = before.end == mapping.start and before.path == mapping.path
+    return together and before.offset + before.size == mapping.offset
+
+
+def _file(run: Sequence[AddressRange]) -> Loose:
+    parts = tuple((each.start, each.end) for each in run)
+    return Loose(run[0].start, run[-1].end, parts, sum(each.dumped for each in run), run[0].path)
 
 
 def _runs(target: Target) -> Iterator[list[AddressRange]]:

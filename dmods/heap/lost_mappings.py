@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
+from dmods.allocators.unwalked import pointed_runtimes
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
 from dmods.base.named_tuple import NamedTuple
@@ -24,6 +25,7 @@ from dmods.heap.mapping_kinds import classify_mappings
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.signal_stacks import signal_stack_sizes
 from dmods.heap.verdict import leak_verdict
+from dmods.modules.find import writable_segments
 from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
 from dmods.process.stack_bounds import pthread_reach
@@ -33,8 +35,11 @@ from dmods.target import Target
 NOT_DUMPED = "not in the dump: never touched, or left out of it"
 AT_END = "a pointer leads to its end, where another mapping begins"
 SIGNAL_STACK = "it may be an alternate signal stack, to which only the kernel points"
+OF_SYSTEM = "it is of a file of the system or of a device, which a library may have mapped for good"
 MANY = "it has too many pointers to look at"
 
+_SYSTEM = ("/usr/", "/lib", "/bin/", "/etc/", "/opt/", "/dev/", "/sys/", "/proc/", "/run/", "/var/cache/", "/snap/")
+_PAGE = 4096
 _FEW, _MOST = 64, 1 << 16  # pointers to a mapping that are looked at
 _ROUNDS = 64
 _MOST_UNALIGNED = 1 << 30  # bytes of memory that are searched for pointers at any byte
@@ -85,10 +90,19 @@ def find_lost_mappings(target: Target) -> LostMappings:
     kept, stacks = _signal_stacks(target, lost)
     doubtful = sorted([*doubtful, *stacks])
     unknown = _unread(target, [*kept, *(each.mapping for each in doubtful)])
-    reason = (
-        f"{human_size(unknown)} of other memory is not in the dump, and may hold pointers to them" if unknown else ""
-    )
-    return LostMappings(kept, doubtful, Verdict(True, reason if kept else ""))
+    reasons = [text for text in pointed_runtimes(target).values() if text]
+    if unknown:
+        reasons.append(f"{human_size(unknown)} of other memory is not in the dump, and may hold pointers to them")
+    return LostMappings(kept, doubtful, Verdict(True, "; ".join(reasons) if kept else ""))
+
+
+def hidden_heaps(heap: ProcessHeap) -> list[str]:
+    """Return a note for each heap that is not walked and whose mappings may look lost.
+
+    Ruby's and PHP's do not: plain pointers lead to them, and every word of them counts as a pointer.
+    """
+    pointed = pointed_runtimes(heap.target)
+    return [note for note in heap.unwalked() if note not in pointed]
 
 
 def _no_verdict(heap: ProcessHeap) -> str:
@@ -99,7 +113,7 @@ def _no_verdict(heap: ProcessHeap) -> str:
         return f"the dump is truncated and lacks {lacking} bytes ({human_size(lacking)}), which may hold pointers"
     if not target.names_files:
         return "the dump does not say which files were mapped, so mappings of files look like anonymous memory"
-    others = heap.unwalked()
+    others = hidden_heaps(heap)
     if others:
         return f"mappings may belong to a heap that dmods does not walk: {others[0]}"
     if heap.found:
@@ -112,15 +126,20 @@ def _no_verdict(heap: ProcessHeap) -> str:
 def _signal_stacks(target: Target, lost: Sequence[Loose]) -> tuple[list[Loose], list[Doubtful]]:
     """Return the mappings without those that may be alternate signal stacks, and those. Each thread may have one."""
     sizes = signal_stack_sizes(target)
-    alike = {each for each in lost if each.size in sizes}
+    alike = {each for each in lost if each.size in sizes and each.path is None}
     if len(alike) > len(target.threads()):
         alike = set()
     return [each for each in lost if each not in alike], [Doubtful(each, SIGNAL_STACK) for each in sorted(alike)]
 
 
 def _unread(target: Target, aside: Iterable[Loose]) -> int:
-    """Return how many bytes of memory that can hold pointers are not in the dump. ``aside`` is not counted."""
-    known = Ranges(sorted((each.start, each.end) for each in aside))
+    """Return how many bytes of memory that can hold pointers are not in the dump. ``aside`` is not counted.
+
+    Nor are the zeros with which the data of a module begins (.bss): the kernel leaves out what nobody has touched, and
+    programs do not exclude them (MADV_DONTDUMP).
+    """
+    data = ((start, -(-end // _PAGE) * _PAGE) for start, end in writable_segments(target))
+    known = Ranges(sorted([*((each.start, each.end) for each in aside), *data]))
     unread = 0
     for mapping, kind in classify_mappings(target):
         if kind in ("anon", "shared") and "w" in mapping.flags:
@@ -161,10 +180,12 @@ class _Search:
     def doubt(self, number: int) -> str:
         """Return why an open mapping may be held nevertheless, or ""."""
         unit = self.units[number]
-        if unit.dumped < unit.size:
+        if unit.path is None and unit.dumped < unit.size:
             return NOT_DUMPED
         if number in self._full:
             return MANY
+        if unit.path is not None:  # the end of a file is seldom that of its last page: the pointer is the neighbour's
+            return OF_SYSTEM if unit.path.startswith(_SYSTEM) else ""
         return AT_END if unit.end in self._held_ends else ""
 
     # -- where pointers are -------------------------------------------------------------------------------------------

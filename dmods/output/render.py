@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Optional, TextIO
 
 from dmods.base.raw_names import printable
@@ -19,11 +20,13 @@ def render(  # noqa: PLR0917 (every front end gives all six)
     out: TextIO,
     err: TextIO,
     width: Optional[int] = None,
+    known: Container[str] = (),
 ) -> None:
     """Write the results to `out`, and the notes of the target and of the report to `err` or into the JSON object.
 
     The notes come last, because some are found while the rows are made. On a terminal, lines are as long as it is wide.
-    `width` is for a debugger that knows better; 0: lines of any length.
+    `width` is for a debugger that knows better; 0: lines of any length. `known` are notes that were printed before, and
+    are not repeated for people.
     """
 
     def all_notes() -> list[str]:
@@ -45,5 +48,5 @@ def render(  # noqa: PLR0917 (every front end gives all six)
         to, columns = (err, beside) if report.for_scripts else (out, across)
         to.write(paragraph(f"no verdict: {printable(report.verdict.reason)}", columns) + "\n")
     out.flush()
-    for note in all_notes():
+    for note in (note for note in all_notes() if note not in known):
         err.write(paragraph(f"note: {printable(note)}", beside, len("note: ")) + "\n")

@@ -20,7 +20,7 @@ from dmods.target import Target
 
 # The System V psABIs: registers of the first argument, and those that a function preserves.
 _FIRST = {"x86_64": "rdi", "aarch64": "x0"}
-_PRESERVED = {
+PRESERVED = {
     "x86_64": frozenset(("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")),
     "aarch64": frozenset((*(f"x{number}" for number in range(19, 30)), "sp")),
 }
@@ -33,8 +33,8 @@ _MOST_STUBS = 3  # jumps from the call to the function: a stub of the PLT, and a
 _X86_ADDRESS = regex(rf"^({NUMBER})?\((%\w+)\)$")
 _X86_ABSOLUTE = regex(rf"^({NUMBER})$")
 _ARM_ADDRESS = regex(rf"^\[(\w+)(?:, #({NUMBER}))?\]$")
-_CALL = regex(r"^(?:callq?|blr?)$")
-_LEAVES = regex(r"^(?:jmpq?|ret[qnf]?|hlt|ud2|int3|b|br|brk|udf)$")
+CALL = regex(r"^(?:callq?|blr?)$")
+LEAVES = regex(r"^(?:jmpq?|ret[qnf]?|hlt|ud2|int3|b|br|brk|udf)$")
 # What writes no register, and what writes its last operand alone (the first, on AArch64).
 _READS = regex(r"^(?:cmp|test|nop|endbr|j|push|cbn?z|tbn?z|b\.|tst|cmn|ccmp|str|stp|stur|prfm|dmb|bti)")
 _WRITES_ONE = regex(
@@ -56,10 +56,10 @@ def calls(target: Target, frames: Sequence[Frame], number: int) -> Iterator[Call
     On i386 the argument is the word behind the return address. ``frames`` are those of the stack, innermost first.
     """
     frame = frames[number]
-    reader = _Reader(target, frame)
+    reader = Reader(target, frame)
     if frame.exact or not reader.code:
         return
-    at = _behind_stubs(target, reader.destination(len(reader.code) - 1))
+    at = behind_stubs(target, reader.destination(len(reader.code) - 1))
     known = target.arch.name in _FIRST
     argument = _argument(target, frames, number, _MOST_FRAMES) if known else word(target, frame.sp)
     yield Call(at, argument)
@@ -68,23 +68,23 @@ def calls(target: Target, frames: Sequence[Frame], number: int) -> Iterator[Call
         if len(tails) != 1:
             return
         code, joined = tails[0]
-        tail = _Reader(target, frame, _Tail(code, joined, argument))
-        at, argument = _behind_stubs(target, tail.destination(len(code) - 1)), tail.first(len(code) - 1)
+        tail = Reader(target, frame, _Tail(code, joined, argument))
+        at, argument = behind_stubs(target, tail.destination(len(code) - 1)), tail.first(len(code) - 1)
         yield Call(at, argument)
 
 
 def _argument(target: Target, frames: Sequence[Frame], number: int, most: int) -> Optional[int]:
     """Return the first argument of the call that a frame is in. It may be the frame's own, which its caller passed."""
-    reader = _Reader(target, frames[number])
+    reader = Reader(target, frames[number])
     if not reader.code:
         return None
     found = reader.first(len(reader.code) - 1)
     if found is not None or most == 0 or number + 1 >= len(frames) or not reader.passes_on():
         return found
     outer = frames[number + 1]
-    caller = _Reader(target, outer)
+    caller = Reader(target, outer)
     at = caller.destination(len(caller.code) - 1) if caller.code and not outer.exact else None
-    if _behind_stubs(target, at) != reader.code[0].address:
+    if behind_stubs(target, at) != reader.code[0].address:
         return None  # another function was called, and ended with a jump to this one
     return _argument(target, frames, number + 1, most - 1)
 
@@ -104,7 +104,7 @@ def _tails(target: Target, at: int) -> Iterator[tuple[list[Code], frozenset[int]
             yield code[: number + 1], joined
 
 
-def _behind_stubs(target: Target, at: Optional[int]) -> Optional[int]:
+def behind_stubs(target: Target, at: Optional[int]) -> Optional[int]:
     """Return the address of the function behind stubs of the PLT."""
     for _stub in range(_MOST_STUBS):
         jump = _stub_jump(target, at) if at is not None else None
@@ -117,7 +117,7 @@ def _behind_stubs(target: Target, at: Optional[int]) -> Optional[int]:
 def loaded_from(target: Target, frame: Frame, register: str) -> Optional[int]:
     """Return the address from which the register of an interrupted frame was loaded; None where the code does not
     prove it."""
-    reader = _Reader(target, frame)
+    reader = Reader(target, frame)
     return reader.source(register) if frame.exact else None
 
 
@@ -148,21 +148,21 @@ class _Tail(NamedTuple):
     argument: Optional[int]
 
 
-class _Reader:
+class Reader:
     """Reads the code before a call backwards."""
 
     def __init__(self, target: Target, frame: Frame, tail: Optional[_Tail] = None) -> None:
         self.target, self.frame = target, frame
         self.entry: tuple[str, Optional[int]] = ("", None)
         # A frame that was interrupted has all its registers.
-        self.preserved = frozenset(frame.registers) if frame.exact else _PRESERVED.get(target.arch.name, frozenset())
+        self.preserved = frozenset(frame.registers) if frame.exact else PRESERVED.get(target.arch.name, frozenset())
         if tail is not None:
             self.preserved = frozenset()
             self.entry = (_FIRST[target.arch.name], tail.argument)
-        self.code = before(target, frame.pc) if tail is None else tail.code
+        self.code = before(target, frame.pc, frame.exact) if tail is None else tail.code
         self.joined = joined(target, self.code, frame.pc) if tail is None else tail.joined
         self.arm = target.arch.name == "aarch64"
-        if self.code and tail is None and not frame.exact and not _CALL.match(self.code[-1].name):
+        if self.code and tail is None and not frame.exact and not CALL.match(self.code[-1].name):
             self.code = []
 
     def first(self, at: int) -> Optional[int]:
@@ -175,7 +175,7 @@ class _Reader:
         begins = symbol is not None and symbol.address == self.code[0].address
         register = _FIRST[self.target.arch.name]
         code = self.code[:-1]
-        changed = any(self._writes(each, register) or _LEAVES.match(each.name) for each in code)
+        changed = any(self.writes(each, register) or LEAVES.match(each.name) for each in code)
         return begins and not changed and not self._is_joined(len(code))
 
     def destination(self, at: int) -> Optional[int]:
@@ -202,9 +202,9 @@ class _Reader:
 
     def value(self, register: str, at: int, steps: int) -> Optional[int]:
         """Return what a register held before the instruction number `at`, or None."""
-        if register == self.entry[0] and not any(self._writes(each, register) for each in self.code[:at]):
+        if register == self.entry[0] and not any(self.writes(each, register) for each in self.code[:at]):
             return self.entry[1] if not self._is_joined(at) else None
-        if register in self.preserved and not any(self._writes(each, register) for each in self.code[at:]):
+        if register in self.preserved and not any(self.writes(each, register) for each in self.code[at:]):
             return self.frame.registers.get(register) if register != self.target.arch.sp else self.frame.sp
         number = self._writer(register, at, steps)
         if number is not None:
@@ -217,7 +217,7 @@ class _Reader:
         """Return the value of a register by a copy of it in one that calls preserve. `written` is its last write."""
         for number in range(at - 1, written, -1):
             code = self.code[number]
-            if code.following in self.joined or _LEAVES.match(code.name) or self._writes(code, register):
+            if code.following in self.joined or LEAVES.match(code.name) or self.writes(code, register):
                 return None
             if code.name != "mov" or len(code.operands) != 2:
                 continue
@@ -234,9 +234,9 @@ class _Reader:
         """Return the number of the last instruction before `at` that writes the register; None if any other may."""
         for number in range(at - 1, max(-1, at - 1 - steps), -1):
             code = self.code[number]
-            if code.following in self.joined or _LEAVES.match(code.name):
+            if code.following in self.joined or LEAVES.match(code.name):
                 return None  # another way may lead here
-            if self._writes(code, register):
+            if self.writes(code, register):
                 return number
         return None
 
@@ -303,9 +303,9 @@ class _Reader:
         known = self.value(base, number, steps) if base in self.target.arch.registers else None
         return None if known is None else self._cut(known + int(offset or "0", 16))
 
-    def _writes(self, code: Code, register: str) -> bool:
+    def writes(self, code: Code, register: str) -> bool:
         """Return whether the instruction may change the register."""
-        if _CALL.match(code.name):
+        if CALL.match(code.name):
             return register not in self.preserved
         sp = self.target.arch.sp
         if register == sp and code.name.startswith(("push", "pop", "leave")):

@@ -9,6 +9,7 @@ from typing import Optional
 from dmods._engine import disassemble
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
+from dmods.process.unwind import function_at
 from dmods.target import Target
 
 NUMBER = r"-?0x[0-9a-f]+"
@@ -64,14 +65,25 @@ def decoded(target: Target, start: int, end: int) -> list[Code]:
     return out if at == end else []
 
 
-def before(target: Target, pc: int) -> list[Code]:
-    """Return the instructions of the function before `pc`.
-
-    Without a symbol, those on which all ways to decode the bytes before agree. Wrong ones soon meet the right ones.
-    """
+def bounds(target: Target, pc: int) -> Optional[tuple[int, int]]:
+    """Return where the function that `pc` is in or behind begins and ends, by its symbol or its unwind table."""
     symbol = target.symbol_at(pc - 1)
-    if symbol is not None and 0 < pc - symbol.address <= _MOST_CODE:
-        return decoded(target, symbol.address, pc)
+    found = (symbol.address, symbol.address + symbol.size) if symbol is not None else function_at(target, pc - 1)
+    return found if found is not None and 0 < pc - found[0] <= _MOST_CODE else None
+
+
+def before(target: Target, pc: int, exact: bool = False) -> list[Code]:
+    """Return the instructions of the function before `pc`. ``exact``: `pc` is no return address, and may be its first.
+
+    Where nothing says where it begins, those on which all ways to decode the bytes before agree. Wrong ones soon meet
+    the right ones.
+    """
+    own = bounds(target, pc + 1) if exact else None
+    if own is not None and own[0] == pc:
+        return []
+    whole = bounds(target, pc)
+    if whole is not None:
+        return decoded(target, whole[0], pc)
     step = 4 if target.arch.name == "aarch64" else 1
     ways = [way for start in range(pc - WINDOW, pc - WINDOW // 2, step) if (way := decoded(target, start, pc))]
     if not ways:
@@ -82,9 +94,13 @@ def before(target: Target, pc: int) -> list[Code]:
 
 def joined(target: Target, code: Sequence[Code], pc: int) -> frozenset[int]:
     """Return the addresses to which jumps of the function lead."""
-    symbol = target.symbol_at(pc - 1)
-    end = min(symbol.address + symbol.size, pc + _MOST_CODE) if symbol is not None else pc
-    return frozenset(to for each in (*code, *decoded_to(target, pc, end)) if (to := leads(each)) is not None)
+    return frozenset(to for each in (*code, *behind(target, pc)) if (to := leads(each)) is not None)
+
+
+def behind(target: Target, pc: int) -> list[Code]:
+    """Return the instructions of the function from `pc` on; [] where nothing says where it ends."""
+    whole = bounds(target, pc)
+    return decoded_to(target, pc, min(whole[1], pc + _MOST_CODE)) if whole is not None else []
 
 
 def leads(code: Code) -> Optional[int]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from dmods.finding import CERTAIN, LIKELY, POSSIBLE, Evidence, Finding, Hands, fatal
+from dmods.finding import CERTAIN, POSSIBLE, Evidence, Finding, Hands, fatal
 from dmods.process import signals
 from dmods.records.last_words import first_free, last_words_sentence, owner_of
 from dmods.records.model import LastWords
 from dmods.target import Signal
 from dmods.triage.complaints import explain_complaint
 from dmods.triage.facts import ProcessFacts
+from dmods.triage.failed_malloc import checked
 from dmods.triage.languages import cxx, go, rust
 from dmods.triage.misuse import ONE_OWNER
 from dmods.triage.names import has
@@ -37,6 +38,8 @@ def explain_abort(facts: ProcessFacts, signal: Signal) -> Finding:
     said = f": {facts.content(message, 'message')}" if message else ""
     remedy = "read the code before the call: it found something wrong"
     or_ = "the memory that the code looked at was overwritten: heapcheck tells of damage"
+    if facts.exhausted is not None:
+        or_ = f"malloc failed before: {facts.exhausted}; an earlier call may have left that errno"
     return fatal("abort", CERTAIN, f"{facts.own_place()} called abort(){said}", remedy, sure=POSSIBLE, or_=or_)
 
 
@@ -84,13 +87,14 @@ def _by_libc(facts: ProcessFacts) -> Optional[Finding]:
 
 def _by_memory(facts: ProcessFacts) -> Optional[Finding]:
     """Return an abort after a failed allocation."""
-    grown = facts.exhausted
-    if grown is None:
+    failed, grown = checked(facts), facts.exhausted
+    if failed is None:
         return None
-    what = f"{facts.own_place()} ended the process because malloc failed: {grown}"
+    why = f"because {failed.function} returned NULL" + (f": {grown}" if grown else "")
+    what = f"{facts.own_place()} ended the process {why}"
     remedy = "find what grows: `owners` names what holds the memory"
-    or_ = "errno is left from an earlier call, and the program ended itself for another reason"
-    return fatal("out-of-memory", LIKELY, what, remedy, next_=("owners", "suspects"), or_=or_)
+    or_ = f"the size that {failed.function} was asked for is wrong: look at the line of the call"
+    return fatal("out-of-memory", failed.confidence, what, remedy, next_=("owners", "suspects"), or_=or_)
 
 
 def _assertion(facts: ProcessFacts, message: str) -> str:

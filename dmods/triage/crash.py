@@ -15,7 +15,7 @@ from dmods.triage.answer import Crash, Line
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.names import first_own
 from dmods.triage.places import places
-from dmods.triage.python_line import python_line
+from dmods.triage.python_line import gil_line, python_line
 
 MOST_FRAMES = 40
 _MOST_TEXT = 300
@@ -43,6 +43,9 @@ def process_crash(facts: ProcessFacts) -> Crash:
     python = python_line(facts)
     if python is not None:
         lines.append(python)
+    gil = gil_line(facts)
+    if gil is not None:
+        lines.append(gil)
     lost = "; ".join(_unwritten(facts)) if not alive else ""
     if lost:
         lines.append(Line("unwritten", lost))

@@ -37,8 +37,13 @@ _MOST_FRAMES = 64  # of the stacks of other threads
 
 @lru_cache(maxsize=64)
 def errno_offset(path: str) -> Optional[int]:
-    """Return the offset of `errno` in the thread-local memory of a C library; None for any other file."""
+    """Return the offset of `errno` in the thread-local memory of a C library, or of a static program with its symbols.
+
+    None for any other file.
+    """
     names, symbols = elf_section(path, ".dynstr") or b"", elf_section(path, ".dynsym") or b""
+    if not symbols:
+        names, symbols = elf_section(path, ".strtab") or b"", elf_section(path, ".symtab") or b""
     if b"errno\0" not in names:
         return None
     # Elf64_Sym: st_name, st_info, st_other, st_shndx, st_value, st_size. A thread-local one has the type STT_TLS.
@@ -191,7 +196,7 @@ class ProcessFacts:
 
     @cached_property
     def exhausted(self) -> Optional[str]:
-        """Return the sign that the thread's last allocation failed, in words, or None: its errno is ENOMEM."""
+        """Return in words that the thread's errno is ENOMEM, or None. An earlier call may have left it."""
         if _ENOMEM not in self.errnos:
             return None
         size = sum(mapping.size for mapping in self.target.mappings() if mapping.flags != "---")

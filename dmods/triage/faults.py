@@ -17,6 +17,7 @@ from dmods.process.released import is_in_malloc
 from dmods.target import Signal
 from dmods.triage.complaints import explain_damage
 from dmods.triage.facts import ProcessFacts
+from dmods.triage.failed_malloc import unchecked
 from dmods.triage.freed import Freed, freed_memory
 from dmods.triage.given import given_pointer
 from dmods.triage.hands import Held, history, operands, thread_values
@@ -167,15 +168,15 @@ def _null(facts: ProcessFacts, address: int, where: str) -> Finding:
             or_="the pointer leads to another object than the code means: whatis says whose memory it is",
             hands=Hands(f"the call in {where}", what),
         )
-    grown = facts.exhausted
-    if grown is not None:
+    failed, grown = unchecked(facts), facts.exhausted
+    if failed is not None:
         return _fault(
             "out-of-memory",
-            LIKELY,
-            f"malloc failed, and {where} used NULL: {grown}",
+            failed.confidence,
+            f"{failed.function} returned NULL, and {where} used it" + (f": {grown}" if grown else ""),
             _MEMORY,
             next_=("owners",),
-            or_="errno is left from a call before, and the NULL has another source: look at the line",
+            or_=f"the size that {failed.function} was asked for is wrong: look at the line of the call",
         )
     member = f" (a member at offset {address:#x})" if address else ""
     instruction = f": {facts.instruction}" if facts.instruction else ""
@@ -185,7 +186,9 @@ def _null(facts: ProcessFacts, address: int, where: str) -> Finding:
         f"a NULL pointer was used in {where}{member}{instruction}",
         "test the pointer, or find why the caller has none",
         _at(address, "NULL" if not address else f"NULL plus {address:#x}"),
-        or_=f"zeros were written over the pointer{_soundness(facts)}",
+        or_=f"malloc failed before: {grown}; an earlier call may have left that errno"
+        if grown
+        else f"zeros were written over the pointer{_soundness(facts)}",
         hands=Hands(noticed=f"the instruction in {where}"),
     )
 

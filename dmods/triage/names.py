@@ -10,6 +10,7 @@ from dmods.base.regex import regex
 
 HANDLER = "<signal handler called>"  # gdb's words for the code that a handler of signals returns to
 _OFFSET = regex(r"\+0x[0-9a-f]+$")
+_PART = regex(r"(?:\.(?:constprop|isra|part|cold|lto_priv)(?:\.\d+)?)+$")  # what compilers add to a function's name
 # Libraries that pass a fault on: the C and C++ runtimes, the linker, allocators, recorders.
 _RUNTIME_LIBRARIES = regex(
     r"^(lib(c|c-[0-9.]+|pthread|pthread-[0-9.]+|stdc\+\+|c\+\+|c\+\+abi|gcc_s|unwind|dmods_audit|jemalloc|tcmalloc"
@@ -49,7 +50,7 @@ def is_runtime_library(module: str) -> bool:
 def is_runtime(place: str) -> bool:
     """Return whether a runtime stands there, and not the program or a library of its own."""
     library = library_of(place)
-    return is_runtime_library(library) or bool(_RUNTIME_FUNCTIONS.match(function_of(place)))
+    return is_runtime_library(library) or bool(_RUNTIME_FUNCTIONS.match(_PART.sub("", function_of(place))))
 
 
 def first_own(places: Sequence[str]) -> Optional[int]:

@@ -67,7 +67,7 @@ def finished(
         raise UsageError(f"the name {args.output} says no form", "end it with .html or .json")
     if args.redact and kind == "kernel":
         redact_kernel(found)
-    report = triage_report(found, kind, whole=args.verbose)
+    report = triage_report(found, kind, whole=args.verbose, notes=target.notes)
     for path in filter(None, (args.output, args.file)):
         whole = as_json(report, target)
         if not found.details and path.endswith((".html", ".htm")):

@@ -1,4 +1,4 @@
-"""The innermost Python frames of the thread that a report is about."""
+"""The innermost Python frames of the thread that a report is about, and who holds the GIL."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Optional
 
 from dmods.base.raw_names import printable
 from dmods.runtimes.python.find import find_python
+from dmods.runtimes.python.gil import find_gils, gil_name
+from dmods.runtimes.python.runtime import Python, PythonThread
 from dmods.triage.answer import PYTHON, Line
 from dmods.triage.facts import ProcessFacts
 
@@ -31,6 +33,36 @@ def python_line(facts: ProcessFacts) -> Optional[Line]:
     left = len(frames) - len(shown)
     more = f", and {left} more" if left else ""
     return Line(PYTHON, printable(", called by ".join(shown) + more))
+
+
+def gil_line(facts: ProcessFacts) -> Optional[Line]:
+    """Return which thread holds the GIL of each interpreter; None where no GIL is known.
+
+    Where a thread is in Python code, the innermost frame of it says what the others wait for.
+    """
+    python = find_python(facts.target).python
+    gils = find_gils(python) if python is not None else []
+    if python is None or not gils:
+        return None
+    said = []
+    for gil in gils[:_SHOWN]:
+        name = f"{gil_name(gil, gils)}: " if len(gils) > 1 else ""
+        said.append(f"{name}{_holder(facts, python, gil.holder)}")
+    left = len(gils) - len(said)
+    return Line("GIL", printable("; ".join(said) + (f"; and {left} more" if left else "")))
+
+
+def _holder(facts: ProcessFacts, python: Python, holder: Optional[PythonThread]) -> str:
+    if holder is None:
+        return "no thread holds it"
+    thread = holder.thread
+    if thread is None:
+        return f"the thread with the state at {holder.address:#x} holds it"
+    if thread.tid == facts.thread.tid:
+        return "this thread holds it"
+    frames = python.stack(holder, 1).frames if not facts.private else []
+    where = f", in {frames[0].code.qualname} [{_short(frames[0].code.file)}:{frames[0].line or '?'}]" if frames else ""
+    return f"thread {facts.named(thread)} holds it{where}"
 
 
 def _short(path: str) -> str:

@@ -12,6 +12,7 @@ from dmods.output.next_command import all_as_typed, as_typed
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.triage import screen
 from dmods.triage.answer import PASSED, PYTHON, Crash, Holder, Line, Memory, Triage
+from dmods.triage.columns import CHECKS, FACTS, FINDINGS, HOLDER, LINES, MEMORY, PLACES, UNKNOWN
 from dmods.triage.names import function_of
 from dmods.triage.screen import filled, fitted
 from dmods.triage.signature import OUTERMOST, Signature, signature
@@ -21,8 +22,10 @@ _FRAMES = 5  # lines of the stack
 _PASSED = 3  # so many lines of a runtime above them are left out
 _LISTED = 4  # further findings
 _UNKNOWN = 3  # lines of what could not be known
+_LATER_LINES = 2  # of the sentence of a later finding
 _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
+_HANGS = 5  # columns that the further lines of a sentence, or words at the end of a line, leave free
 _LEAST_SAID = 40  # characters of it that say something
 _LEAST_HELD = 1 << 20  # bytes: a holder of less gives way to the crash
 _PYSTACK = "pystack"
@@ -32,61 +35,15 @@ _LONGEST_HELD = 640  # of who holds most memory: the key of the entry may stand 
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
 
-FINDINGS = (
-    Column("number", "count"),
-    Column("kind"),
-    Column("severity"),
-    Column("confidence"),
-    Column("check"),
-    Column("what"),
-    Column("evidence", hidden=True),
-    Column("remedy", hidden=True),
-    Column("next", hidden=True),
-    Column("weight", "bytes", hidden=True),
-    Column("subject", hidden=True),
-    Column("remedy_confidence", hidden=True),
-    Column("alternative", hidden=True),
-    Column("noticed", hidden=True),
-    Column("hurt", hidden=True),
-    Column("wrote", hidden=True),
-    Column("holds", hidden=True),
-)
-MEMORY = (
-    Column("part", title="PART"),
-    Column("bytes", "size", title="SIZE"),
-    Column("percent", "percent", title="%"),
-    Column("note", title=" "),
-    Column("mapped_bytes", "bytes", hidden=True),
-)
-CRASH = (Column("name"), Column("text"))
-FACTS = (Column("name"), Column("text"))
-CHECKS = (Column("check"), Column("state"), Column("value"), Column("rule"))
-LINES = (Column("line"),)
-PLACES = (
-    Column("module"),
-    Column("build_id"),
-    Column("offset", "address"),
-    Column("function"),
-    Column("inlined", hidden=True),
-    Column("runtime", hidden=True),
-)
-HOLDER = (
-    Column("what"),
-    Column("kind"),
-    Column("bytes", "bytes"),
-    Column("percent", "percent"),
-    Column("process_percent", "percent"),
-    Column("address", "address"),
-    Column("next"),
-    Column("suspect"),
-)
-UNKNOWN = (Column("what"), Column("why"), Column("help", hidden=True))
 
+def triage_report(found: Triage, kind: str, whole: bool = False, notes: Sequence[str] = ()) -> Report:
+    """Return the report. ``kind`` is "process" or "kernel". ``whole``: its text may be longer than one screen.
 
-def triage_report(found: Triage, kind: str, whole: bool = False) -> Report:
-    """Return the report. ``kind`` is "process" or "kernel". ``whole``: its text may be longer than one screen."""
+    ``notes`` follow it on the screen.
+    """
     report = Report()
-    report.tables.extend(_text(found, kind, frozenset(), True) if whole else fitted(found, partial(_text, found, kind)))
+    fits = partial(_text, found, kind)
+    report.tables.extend(_text(found, kind, frozenset(), True) if whole else fitted(found, fits, notes))
     report.tables.append(
         Table("findings", FINDINGS, [_row(n, each) for n, each in enumerate(found.findings, 1)], only="json")
     )
@@ -116,7 +73,7 @@ def _text(found: Triage, kind: str, without: frozenset[str], whole: bool = False
         tables.extend(_crash(found, found.crash, without))
     if found.memory is not None and screen.MEMORY not in without:
         tables.extend(_memory(found.memory, screen.DRAWN not in without))
-    tables.extend(_others(found.findings, None if whole else _LISTED))
+    tables.extend(_others(found.findings, None if whole else _LISTED, without))
     if screen.OK not in without:
         tables.extend(_passed(found))
     if screen.GAPS not in without:
@@ -168,8 +125,11 @@ def verdict_sentence(found: Triage, kind: str) -> str:
 def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tuple[Value, ...]]:
     yield (_cut(verdict_sentence(found, kind)),)
     for number, finding in enumerate(found.findings[:_VERDICT], 1):
-        yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
-        for each in finding.evidence[: 2 if number == 1 else 1]:
+        said = f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}."
+        yield (_ended(said, _LATER_LINES) if number > 1 and screen.ENDS in without else said,)
+        if number > 1 and screen.LATER in without:
+            continue
+        for each in finding.evidence[: (2 if number == 1 else 1) if screen.PLACES not in without else 0]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
         if number == 1 and finding.hands.known and screen.WHO not in without:
             yield (f"   who: {_cut(finding.hands.text)}",)
@@ -177,7 +137,7 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
         if number == 1 and finding.alternative and screen.OTHER not in without:
             yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
-            yield (f"   type: {'; '.join(all_as_typed(finding.next[:3]))}",)
+            yield (f"   type: {'; '.join(all_as_typed(finding.next[: 3 if screen.MORE not in without else 1]))}",)
     yield from _largest_holder(found, without)
 
 
@@ -210,6 +170,12 @@ def holder_sentence(holder: Holder) -> str:
 def _holder_row(holder: Holder) -> tuple[Value, ...]:
     shares = (100 * each if each is not None else None for each in (holder.share, holder.share_of_process))
     return holder.what, holder.kind, holder.bytes, *shares, holder.address, list(holder.next), holder.is_suspect
+
+
+def _ended(text: str, lines: int, before: int = _HANGS) -> str:
+    """Return the text as far as it fits into so many lines, ``before`` columns from their start."""
+    room = lines * (screen.WIDTH - before) - len("..")
+    return text if len(text) <= room else f"{text[:room].rpartition(' ')[0]}.."
 
 
 def _cut(text: str, longest: int = _LONGEST) -> str:
@@ -266,6 +232,9 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
         *map(_offered, crash.facts),
         *([Line("signature", named.text)] if named is not None else []),
     ]
+    if screen.ENDS in without:
+        names = max(len(line.name) for line in facts) + len(": ")
+        facts = [Line(line.name, _ended(line.text, 1, names)) for line in facts]
     yield _record(facts, only="text", title="The crash" if not crash.alive else "The first thread")
     passed = crash.runtime_frames if crash.runtime_frames >= _PASSED else 0
     frames = crash.frames[passed:]
@@ -273,7 +242,7 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
         frames = frames[:-1]
     shown = list(frames[: _INNER if screen.OUTER in without else _FRAMES])
     left = len(crash.frames) - passed - len(shown) + crash.more_frames
-    footer = [f"    ... {left} more: {as_typed(_STACK)}"] if left > 0 else []
+    footer = [f"    ... {left} more: {as_typed(_STACK) if screen.MORE not in without else _STACK}"] if left > 0 else []
     if shown:
         before = [(f"... {passed} lines of the runtime: {as_typed(_STACK)}",)] if passed else []
         rows = [*before, *((_cut(line),) for line in shown)]
@@ -328,16 +297,17 @@ def _cells(percents: Sequence[int]) -> list[int]:
     return [after - before for before, after in zip(edges, edges[1:])]
 
 
-def _others(findings: Sequence[Finding], most: Optional[int]) -> Iterator[Table]:
+def _others(findings: Sequence[Finding], most: Optional[int], without: frozenset[str]) -> Iterator[Table]:
     rest = findings[_VERDICT:]
     if rest:
         rows = [
-            (f"{number}. {each.kind} ({each.severity}): {_cut(each.what)}.",)
+            f"{number}. {each.kind} ({each.severity}): {_cut(each.what)}."
             for number, each in enumerate(rest, _VERDICT + 1)
         ]
+        shown = [(_ended(row, 1) if screen.ENDS in without else row,) for row in rows[:most]]
         hidden = len(rest[most:]) if most is not None else 0
         footer = [f"... {hidden} more: -v shows them"] if hidden else []
-        yield Table("others", LINES, rows[:most], style="plain", title="More findings", footer=footer, only="text")
+        yield Table("others", LINES, shown, style="plain", title="More findings", footer=footer, only="text")
 
 
 def _passed(found: Triage) -> Iterator[Table]:

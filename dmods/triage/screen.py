@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from dmods.output.layout import paragraph
 from dmods.output.text import table_text
-from dmods.report import Column, Table, Value
+from dmods.report import Table, Value
 from dmods.triage.answer import Triage
+from dmods.triage.columns import LINES
 
 WIDTH = 80  # columns of a screen, and of lines that are filled
 _SCREEN = 23  # lines: those of a terminal of 24 but for the prompt
@@ -16,26 +18,31 @@ OTHER, SIGNATURE, MEMORY, OUTER = "the other explanation", "the signature", "mem
 THREAD = "the first thread"  # of a process that was alive, where it may be any thread that waits
 HOLDER = "the end of the largest holder's line"  # two dots stand for it: it is not listed as missing
 WHO = "who noticed it"
-_LEFT_OUT = (GAPS, OK, DRAWN, OTHER, SIGNATURE, OUTER, THREAD, MEMORY, HOLDER, WHO)
+MORE, LATER, PLACES = "further commands", "the remedies of later findings", "addresses"
+ENDS = "the ends of long lines"
+_IF_SHORTER = (WHO, MORE, LATER, PLACES, ENDS)  # they are often not there
+_LEFT_OUT = (GAPS, OK, DRAWN, OTHER, SIGNATURE, OUTER, THREAD, MEMORY, HOLDER, *_IF_SHORTER)
+_LISTED_MISSING = 7  # of them; of more, one is named
 
 
-def fitted(found: Triage, text: Callable[[frozenset[str]], list[Table]]) -> list[Table]:
-    """Return as much of the text as one screen holds. Its last line says what is missing.
+def fitted(found: Triage, text: Callable[[frozenset[str]], list[Table]], notes: Sequence[str]) -> list[Table]:
+    """Return as much of the text as one screen holds with the notes below. Its last line says what is missing.
 
     ``text`` returns the tables without some parts.
     """
+    size = _SCREEN - _lines(notes)
     without: list[str] = []
     tables = text(frozenset())
     for part in _LEFT_OUT:
-        if _height(tables) <= _SCREEN:
+        if _height(tables) <= size:
             break
         if part == GAPS and not found.findings:
             continue  # without them, "no finding" says more than is known
         if part == THREAD and not _is_beside(found):
             continue
         shorter = [*text(frozenset([*without, part])), _missing([*without, part])]
-        if part == WHO and _height(shorter) >= _height(tables):
-            continue  # nobody was named
+        if part in _IF_SHORTER and _height(shorter) >= _height(tables):
+            continue
         without.append(part)
         tables = shorter
     return tables
@@ -46,11 +53,19 @@ def _is_beside(found: Triage) -> bool:
     return found.crash is not None and found.crash.alive and not found.findings and found.holder is not None
 
 
+def _lines(notes: Sequence[str]) -> int:
+    """Return the lines that notes take below the text. More than half of the screen is not for them."""
+    size = sum(paragraph(f"note: {note}", WIDTH, len("note: ")).count("\n") + 1 for note in notes)
+    return min(size, _SCREEN // 2)
+
+
 def _missing(without: Sequence[str]) -> Table:
     listed = [part for part in without if part != HOLDER]
+    if len(listed) > _LISTED_MISSING:
+        listed = [f"{listed[0]}, and {len(listed) - 1} more parts"]
     parts = [f"Not shown: {listed[0]}", *listed[1:]]
     rows = list(filled([*parts[:-1], f"{parts[-1]} (-v shows all)"], ", "))
-    return Table("missing", (Column("line"),), rows, style="plain", joined=True, only="text")
+    return Table("missing", LINES, rows, style="plain", joined=True, only="text")
 
 
 def _height(tables: Sequence[Table]) -> int:

@@ -140,7 +140,7 @@ static __attribute__((noinline)) void others(void) {
   fflush(file);
   char *mapped = mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fileno(file), 0);
   memset(mapped, 'x', SIZE);
-  say("other-file", mapped, SIZE);
+  say("file-private", mapped, SIZE);
   map("other-guard", SIZE, PROT_NONE, 0);
 }
 

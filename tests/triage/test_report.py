@@ -9,6 +9,7 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Optional
@@ -16,8 +17,10 @@ from typing import Optional
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.finding import CERTAIN, FATAL, CannotCheck, Check, Evidence, Finding, Hands
+from dmods.finding import CERTAIN, FATAL, SERIOUS, CannotCheck, Check, Evidence, Finding, Hands
+from dmods.output.render import render
 from dmods.output.text import table_text
+from dmods.report import Report
 from dmods.triage.answer import FOUND, NOT_RUN, PASSED, Crash, Line, Memory, Part, Result, Triage
 from dmods.triage.html import embedded, html
 from dmods.triage.process import triage_process
@@ -122,10 +125,54 @@ def test_a_long_report_says_what_it_leaves_out() -> None:
     ]
     assert texts[0].startswith("6 findings.")
     assert texts[1].startswith("The crash")
-    assert " ".join(texts[-1].split()).startswith("Not shown: what could not be known, checks that passed, the bar of")
+    assert " ".join(texts[-1].split()).startswith("Not shown: what could not be known, and ")
     assert texts[-1].endswith("(-v shows all)\n")
     whole = [each for each in triage_report(_hostile(), "process", whole=True).tables if each.only != "json"]
     assert {each.name for each in whole} >= {"verdict", "crash", "bar", "memory_text", "others", "ok"}
+
+
+def _busy_kernel() -> Triage:
+    """Return a triage as of a kernel that hangs: long sentences, commands that name a dump and its vmlinux."""
+    what = (
+        "CPU 1 takes no interrupts for at least 41.6s, with interrupts off: it runs irqsoff (101) in f+0x12, called by "
+        "hang_write, proc_reg_write, vfs_write; for it wait 1 call from other CPUs, RCU's grace period for 39.5s"
+    )
+    typed = tuple(f"dmods {name} dump.202611281200 -s /usr/lib/debug/boot/vmlinux-6.1.0-50-amd64" for name in "abc")
+    remedy = "look at the loop in this function or in its callers, and at what it waits for"
+    findings = [
+        Finding("cpu-no-interrupts", SERIOUS, CERTAIN, what, remedy, [Evidence(4096, "f+0x12")] * 2, typed)
+        for _each in range(4)
+    ]
+    facts = [
+        Line("kernel", "6.1.0-50-cloud-amd64 #1 SMP PREEMPT_DYNAMIC Debian 6.1.176-1 (2026-07-02)"),
+        Line("tainted", "OE (out-of-tree module, unsigned module)"),
+    ]
+    results = [Result(f"check{number}", PASSED, "a value", "a rule") for number in range(20)]
+    crash = Crash("the kernel had not panicked when the dump was taken", True, facts)
+    return Triage(crash, Memory([Part("free", 2), Part("rest", 1)], "memory"), findings, results=results)
+
+
+@pytest.mark.parametrize("notes", [[], ["12 of 12 modules have no debugging information (see doctor)"]])
+def test_many_long_findings_and_the_note_fit_on_one_screen(notes: list[str]) -> None:
+    tables = [each for each in triage_report(_busy_kernel(), "kernel", notes=notes).tables if each.only != "json"]
+    texts = ["".join(table_text(each, str, 80)) for each in tables]
+    text = "".join(f"{'' if table.joined else chr(10)}{each}" for table, each in zip(tables, texts)).strip("\n")
+    assert text.count("\n") + 1 + len(notes) <= 23, text
+    assert max(map(len, text.split("\n"))) <= 80
+    # All findings are named, and the first one has its whole sentence, its remedy and a command.
+    assert [line[:2] for line in text.split("\n") if line[1:2] == "."] == ["1.", "2.", "3.", "4."]
+    said = " ".join(text.split())
+    assert "RCU's grace period for 39.5s. do (likely): look at the loop" in said
+    assert "type: dmods a dump.202611281200" in said
+    assert "(-v shows all)" in said
+
+
+def test_a_note_that_was_printed_is_not_repeated_for_people() -> None:
+    report, out, err = Report(notes=["one", "two"]), StringIO(), StringIO()
+    render(report, "triage", None, False, out, err, known={"one"})
+    assert err.getvalue() == "note: two\n"
+    render(report, "triage", None, True, out, err, known={"one"})
+    assert json.loads(out.getvalue())["notes"] == ["one", "two"]
 
 
 def test_hostile_text_stays_on_one_screen() -> None:

@@ -51,6 +51,15 @@ class FrameLayout:
 
 
 @dataclass(frozen=True)
+class GilLayout:
+    """Where the state of an interpreter has the pointer to its GIL, and offsets in that structure."""
+
+    pointer: int
+    locked: int
+    holder: int
+
+
+@dataclass(frozen=True)
 class Layout:
     """The offsets of one release. None: they are found on the process (``runtime.py``)."""
 
@@ -68,6 +77,7 @@ class Layout:
     sizes: tuple[tuple[str, int], ...] = ()  # tp_basicsize of types that tells the release
     build: Optional[tuple[int, int, int]] = None
     flags: Optional[int] = None  # where _PyRuntime has its flags
+    gil: Optional[GilLayout] = None
 
     @property
     def name(self) -> str:
@@ -172,4 +182,12 @@ def from_table(data: bytes) -> Layout:
         build=build,
         # Five ints and a gap stand before _finalizing (Include/internal/pycore_runtime.h).
         flags=runtime["finalizing"] - 24 if runtime["finalizing"] >= 24 else None,
+        gil=_gil(interpreter),
     )
+
+
+def _gil(interpreter: dict[str, int]) -> Optional[GilLayout]:
+    """Return where the GIL is; None where the table says that its parts lie before it."""
+    start = interpreter["gil_state"]
+    locked, holder = interpreter["gil_locked"] - start, interpreter["gil_holder"] - start
+    return GilLayout(interpreter["gil"], locked, holder) if min(locked, holder) >= 0 else None

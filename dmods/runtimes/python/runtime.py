@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from dmods.base.dataclass import dataclass, field, replace
@@ -24,6 +24,10 @@ _THREAD_WORDS = 64  # of PyThreadState in which thread_id is searched (3.9: the 
 _FLAGS = 16  # bytes: the flags of all releases, or more
 _NOT_STARTED = "the program is linked with CPython, but never started it"
 _PROVED = 64  # threads, and frames of each, that prove a layout
+
+
+def _in_place(address: int) -> int:
+    return address
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Python:
             at = self.objects.words.at(at + offset) if at else at
         if at is None:
             return PythonStack(problem="its thread state is not in the dump")
-        return self._frames(at, limit)
+        return self.chain(at, limit)
 
     def frame_objects(self) -> list[int]:
         """Return the frames of all threads where frames are objects: until 3.10."""
@@ -106,7 +110,8 @@ class Python:
             return []
         return [frame.address for thread in self.threads for frame in self.stack(thread).frames]
 
-    def _frames(self, at: int, limit: int) -> PythonStack:
+    def chain(self, at: int, limit: int, place: Callable[[int], int] = _in_place) -> PythonStack:
+        """Return the frames from the one at an address on. ``place`` says where the bytes of a frame are now."""
         frames: list[PythonFrame] = []
         seen: set[int] = set()
         shape, words = self.layout.frame, self.objects.words
@@ -116,11 +121,12 @@ class Python:
             if len(seen) >= limit:
                 return PythonStack(frames, f"the frame limit ({limit}) was reached")
             seen.add(at)
-            previous = words.at(at + shape.previous)
-            code_at = words.at(at + shape.code)
+            now = place(at)
+            previous = words.at(now + shape.previous)
+            code_at = words.at(now + shape.code)
             if previous is None or code_at is None:
                 return PythonStack(frames, f"the frame at {at:#x} is not in the dump")
-            if self._foreign(at):
+            if self._foreign(now):
                 if frames:
                     frames[-1] = replace(frames[-1], outermost=True, entry=at)
             else:

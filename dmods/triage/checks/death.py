@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.finding import Check, Measured, Said
+from dmods.finding import Check, Finding, Measured, Said
 from dmods.process import signals
 from dmods.triage.aborts import explain_abort
 from dmods.triage.facts import ProcessFacts
@@ -13,9 +13,13 @@ from dmods.triage.faults import explain_fault, unexplained_fault
 
 def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield one finding for a process that died by its own fault."""
-    cause = facts.cause
-    signal = cause.trap or cause.signal
-    yield Measured(cause.message)
+    yield Measured(facts.cause.message)
+    yield from explained(facts)
+
+
+def explained(facts: ProcessFacts) -> Iterator[Finding]:
+    """Yield the finding."""
+    signal = facts.cause.trap or facts.cause.signal
     if signal is None:
         return
     if signal.number == signals.SIGTRAP and not _is_breakpoint(facts):

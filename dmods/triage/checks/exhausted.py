@@ -10,6 +10,7 @@ from dmods.graph.process_share import process_memory
 from dmods.graph.suspects import find_candidates
 from dmods.heap.mapping_content import Content
 from dmods.records.mapped import makers
+from dmods.triage.checks.death import explained
 from dmods.triage.facts import ProcessFacts
 
 LARGE = 1 << 30  # bytes of a heap: if one thing holds half of it, that is worth a word
@@ -19,9 +20,11 @@ _REMEDY = "ask whether it should hold so much: bound it, or drop what is old"
 
 
 def run(facts: ProcessFacts) -> Iterator[Said]:
-    """Yield the suspects, where the last allocation failed or the heap is large. Others hold much, and may."""
-    failed = facts.exhausted is not None
-    last = "the last allocation failed" if failed else "no allocation failed last"
+    """Yield the suspects, where the process died of a failed allocation or the heap is large. Others may hold much."""
+    hint = facts.exhausted is not None
+    failed = hint and any(found.kind == "out-of-memory" for found in explained(facts))
+    last = "no allocation failed last" if not hint else "errno is ENOMEM, perhaps from an earlier call"
+    last = "the process died of a failed allocation" if failed else last
     large = facts.large_mappings
     beside = f", large mappings outside it {human_size(sum(each.mapping.size for each in large))}" if large else ""
     yield Measured(f"{last}; the heap has {human_size(facts.heap.bytes)}{beside}")
@@ -88,7 +91,8 @@ def _maker(facts: ProcessFacts, each: Content) -> str:
 
 CHECK = Check(
     "exhausted",
-    "the last allocation failed, and something keeps a fifth of memory; or one thing keeps half of a heap above 1 GB",
+    "the process died of a failed allocation, and something keeps a fifth of memory; or one thing keeps half of a heap "
+    "above 1 GB",
     run,
     needs=("cause", "heap"),
     seconds=120,

@@ -9,7 +9,7 @@ from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
 from dmods.heap.loose_mappings import Loose
-from dmods.heap.lost_mappings import find_lost_mappings
+from dmods.heap.lost_mappings import find_lost_mappings, hidden_heaps
 from dmods.heap.mapping_content import content_of
 from dmods.records.mapped import HOW_TO_RECORD, makers
 from dmods.target import AddressRange
@@ -22,7 +22,7 @@ _SHOWN = 3
 
 def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield one finding where enough was lost. Nothing is certain: a program may keep an address in another form."""
-    if facts.heap.unwalked():  # a runtime has mappings of its own, and nothing is wrong with it
+    if hidden_heaps(facts.heap):  # a runtime has mappings of its own, and nothing is wrong with it
         yield Measured("mappings may belong to a heap that is not walked")
         return
     found = find_lost_mappings(facts.target)
@@ -45,7 +45,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         SERIOUS,
         LIKELY,
         f"{human_size(found.bytes)} of mappings leaked: nothing points to "
-        f"{_mappings(len(lost))}{each_has} any more{by}",
+        f"{_mappings(len(lost))}{_of_files(lost)}{each_has} any more{by}",
         f"unmap what {makes[0][0]} maps" if makes else f"find out who maps them: {HOW_TO_RECORD}",
         tuple(_evidence(facts, each) for each in lost[:_SHOWN]),
         ("maps --leaked",),
@@ -61,6 +61,11 @@ def _mappings(count: int) -> str:
     return "1 mapping" if count == 1 else f"{count:,} mappings"
 
 
+def _of_files(lost: Sequence[Loose]) -> str:
+    count = sum(each.path is not None for each in lost)
+    return " of files" if count == len(lost) else f" ({count:,} of files)" if count else ""
+
+
 def _made_by(facts: ProcessFacts, lost: Sequence[Loose]) -> list[tuple[str, int]]:
     """Return who made the mappings, and how many each. [] where nobody recorded it."""
     found: Counter[str] = Counter()
@@ -72,6 +77,8 @@ def _made_by(facts: ProcessFacts, lost: Sequence[Loose]) -> list[tuple[str, int]
 
 
 def _evidence(facts: ProcessFacts, each: Loose) -> Evidence:
+    if each.path is not None:
+        return Evidence(each.start, f"a mapping of {human_size(each.size)} of {facts.content(each.path, 'path')}")
     whole = AddressRange(each.start, each.end, "rw-", dumped=each.dumped)
     mapped = Ranges((m.start, m.end) for m in facts.target.mappings() if m.flags != "---")
     content = content_of(facts.target, whole, mapped)

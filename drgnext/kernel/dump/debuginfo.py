@@ -65,6 +65,16 @@ def prepare(prog: Program) -> bool:
     return True
 
 
+def short_note(prog: Program) -> list[str]:
+    """Return one short line if vmlinux, or the files of modules, are not here; else []. `doctor` has the details."""
+    if carried.stands_for_vmlinux(prog):
+        found = carried.outcome(prog)
+        whose = "the kernel's own" if found.symbols is None and found.types is None else "of other files"
+        return [f"there is no vmlinux: symbols and types are {whose} (see doctor)"]
+    lacking, modules = _without_files(prog)
+    return [f"{len(lacking)} of {len(modules)} modules have no debugging information (see doctor)"] if lacking else []
+
+
 def carried_note(prog: Program) -> list[str]:
     """Return lines if the kernel's own symbols and types, or the user's files, stand for vmlinux; else []."""
     if not carried.stands_for_vmlinux(prog):
@@ -159,16 +169,21 @@ def release(prog: Program) -> str:
 
 def module_note(prog: Program) -> list[str]:
     """Return one line if loaded modules have no debug information, else []."""
-    import drgn
-
-    modules = [module for module in prog.modules() if isinstance(module, drgn.RelocatableModule)]
-    names = sorted(module.name for module in modules if module.wants_debug_file())
+    names, modules = _without_files(prog)
     if not names:
         return []
     return [
         f"{len(names)} of {len(modules)} modules have no debugging information ({few(names)}): "
         "lines and types are missing"
     ]
+
+
+def _without_files(prog: Program) -> tuple[list[str], list[Module]]:
+    """Return the names of the loaded modules without debug information, and all loaded modules."""
+    import drgn
+
+    modules = [module for module in prog.modules() if isinstance(module, drgn.RelocatableModule)]
+    return sorted(module.name for module in modules if module.wants_debug_file()), list(modules)
 
 
 def missing(prog: Program) -> bool:

@@ -27,7 +27,7 @@ def kernel_findings(kernel: Kernel) -> Iterator[Remark]:
         yield Remark("file", sentence)
     if not debuginfo.missing(prog):
         yield from _modules(prog)
-    known = {*debuginfo.carried_note(prog), *debuginfo.module_note(prog), *kernel.unused}
+    known = {*debuginfo.short_note(prog), *kernel.unused}
     notes = [note for note in kernel.notes if note not in known]
     for note in notes:
         yield Remark("note", note)

@@ -37,6 +37,8 @@ class Kernel:
         self.notes: list[str] = []  # one line each
         if self.path is not None:
             self.notes += dump_file_notes(self.path)
+        self.once: list[str] = []  # those of them that a session prints once
+        self.told: set[str] = set()  # those that it has printed
         self.lacking: Optional[UserError] = None
         self.typed = False  # whether vmlinux is there
         debuginfo.load(prog, new_files)
@@ -67,7 +69,8 @@ class Kernel:
         if self.lost_pages and self.unused:
             self.unused = unused(prog, lost_pages=True)
         self.notes += self.unused
-        self.notes += debuginfo.carried_note(prog) or debuginfo.module_note(prog)
+        self.once = debuginfo.short_note(prog)
+        self.notes += self.once
 
     def _note(self, note: Optional[str]) -> None:
         self.notes += [note] if note is not None else []
