@@ -20,8 +20,8 @@ class ProcessMemory:
 
     ``own`` is what the process has touched. ``heap`` is the part in which dmods walks blocks, without free pages that
     were never touched. ``in_use`` are the blocks that roots hold or that leaked, and ``free`` is what the allocator has
-    free. ``leaked_touched`` is the touched part of ``leaked``. ``untouched`` has the blocks in use with memory that was
-    never touched: their addresses and these bytes.
+    free. ``leaked_touched`` is the touched part of ``leaked``. ``never_touched`` are bytes of blocks in use, leaked or
+    not, that were never touched. ``untouched`` has the blocks with most of them: (address, such bytes).
     """
 
     own: int
@@ -31,6 +31,7 @@ class ProcessMemory:
     leaked_touched: int
     free: int
     untouched: Sequence[tuple[int, int]] = ()
+    never_touched: int = 0
     largest: Optional[AddressRange] = None  # the largest anonymous mapping without blocks
 
     def share(self, size: int, untouched: int = 0) -> float:
@@ -38,17 +39,26 @@ class ProcessMemory:
         return max(0, size - untouched) / max(self.own, size - untouched, 1)
 
     def untouched_in(self, owners: Owners, scope: tuple[str, int]) -> int:
-        """Return how many bytes were never touched of the blocks in a set of roots, or below a block."""
+        """Return how many bytes were never touched of the blocks in a set of roots, or below a block.
+
+        The blocks that are not listed have less each. Of these the scope has the same part as of the lesser half of
+        those that are.
+        """
         kind, number = scope
-        total = 0
+        total = less = of_less = 0
+        middle = sorted(size for _address, size in self.untouched)[len(self.untouched) // 2] if self.untouched else 0
         for address, size in self.untouched:
+            is_less = size <= middle
+            of_less += size if is_less else 0
             found = owners.heap.index.owners_above(address, _DEEPEST)
             if found is None:
                 continue
             above, set_ = found
             if set_ == number if kind == "set" else any(block[0] == number for block in above):
                 total += size
-        return total
+                less += size if is_less else 0
+        rest = self.never_touched - sum(size for _address, size in self.untouched)
+        return total + (rest * less // of_less if rest > 0 and of_less else 0)
 
 
 def process_memory(owners: Owners) -> ProcessMemory:
@@ -58,14 +68,15 @@ def process_memory(owners: Owners) -> ProcessMemory:
     for part, kind in classify_mappings(owners.target):
         if kind == "anon" and "w" in part.flags and (largest is None or part.size > largest.size):
             largest = part
-    leaked, pages = ledger.use(LEAKED), ledger.free_pages
+    in_use, leaked, pages = ledger.use(IN_USE), ledger.use(LEAKED), ledger.free_pages
     return ProcessMemory(
         ledger.touched,
         ledger.heap - pages.untouched,
-        ledger.use(IN_USE).bytes + leaked.bytes,
+        in_use.bytes + leaked.bytes,
         leaked.bytes,
         leaked.touched,
         ledger.use(FREE_MEMORY).bytes - pages.untouched,
         ledger.blocks,
+        in_use.untouched + leaked.untouched,
         largest,
     )

@@ -23,6 +23,7 @@ _SAMPLED = 6  # kinds whose blocks are read for a text
 _READ = 8  # blocks of a kind that are read
 _NEAR = 256  # blocks of the scope at each place, among which one of the kind is looked for
 _LISTED = 1 << 18  # blocks of the scope that are listed
+_TURN = 3  # blocks
 _BEHIND = 4  # places behind these
 _TRIED = 4096  # blocks of the scope that are tried one by one where a kind is rare
 _LEAST_TEXT, _MOST_TEXT = 4, 24
@@ -150,8 +151,11 @@ def blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]
     listed = owners.heap.index.addresses_in(scope, kind.example, _LISTED)
     found = {first.address: first}
     for place in range(_READ):
-        near = listed[len(listed) * place // _READ :][:_NEAR]
-        found.update((block.address, block) for block in _alike(owners, near, first.size)[:1])
+        alike = _alike(owners, listed[len(listed) * place // _READ :][:_NEAR], first.size)
+        if alike:
+            # Blocks of two kinds may follow each other by turns: equal steps would see only one.
+            block = alike[place * _TURN % len(alike)]
+            found[block.address] = block
     # What lies behind those that were listed: a place of the heap leads to the next block of the scope.
     behind = places(list(owners.heap.owned), _BEHIND) if len(listed) == _LISTED else ()
     for start in (start for start in behind if start > listed[-1]):

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MANY = 6000, FIRST = 300, ROW = 72, ROWS = 58000 };
+enum { MANY = 6000, FIRST = 300, ROW = 72, ROWS = 58000, PAGES = 20008 };
 
 struct link {
 	struct link *next;
@@ -71,6 +71,7 @@ struct label *volatile labels;
 struct magic *volatile second; /* another way to the labels: all that it has of a text is its magic number */
 char **volatile sparse; /* a table whose entries follow no step */
 struct topic *volatile topics;
+char *volatile *volatile halves; /* blocks of five pages, of which the first alone was touched */
 static unsigned long made;
 
 static void *block(size_t size)
@@ -213,11 +214,22 @@ static void make_topics(void)
 	told("topics");
 }
 
+static void make_halves(void)
+{
+	halves = block(MANY / 4 * sizeof *halves);
+	for (int i = 0; i < MANY / 4; i++) {
+		halves[i] = malloc(PAGES);
+		made += malloc_usable_size(halves[i]);
+		memset(halves[i], 1, 100);
+	}
+	told("halves");
+}
+
 int main(void)
 {
 	mallopt(M_MMAP_THRESHOLD, 1 << 30);
 	make_startup(), make_contexts(), make_rows(), make_clients(), make_table(), make_jobs(), make_labels();
-	make_sparse(), make_topics();
+	make_sparse(), make_topics(), make_halves();
 	fflush(stdout);
 	abort();
 }

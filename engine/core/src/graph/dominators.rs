@@ -145,7 +145,8 @@ impl ShortCuts {
     /// Begins with the vertices whose dominators are known. `count` is how many there will be.
     fn new(dominators: &[u32], count: usize) -> ShortCuts {
         let mut cuts = ShortCuts { jumps: Vec::with_capacity(count), depths: Vec::with_capacity(count) };
-        (cuts.jumps.push(0), cuts.depths.push(0));
+        cuts.jumps.push(0);
+        cuts.depths.push(0);
         dominators[1..].iter().for_each(|&dominator| cuts.add(dominator));
         cuts
     }
