@@ -52,6 +52,9 @@ impl Spread<'_, '_> {
 
     fn expand(&mut self, found: Found) {
         let claim = self.blocks.claim(found.number);
+        if !self.may_follow(found, &claim) {
+            return;
+        }
         let (address, end) = (found.block.address + u64::from(claim.skip), found.block.address + found.block.size);
         let plan = self.plans.of(self.debug, claim.kind);
         let size = self.types().size(claim.kind);
@@ -88,13 +91,15 @@ impl Spread<'_, '_> {
         if plan.slots.is_empty() || stride == 0 {
             return;
         }
-        for i in 0..count.min(MOST_ELEMENTS) {
+        let (mut i, count) = (0, count.min(MOST_ELEMENTS));
+        while i < count {
             let at = address.saturating_add(i.saturating_mul(stride));
             // A large static array of which nothing is in the dump ends here.
             if !self.is_mapped(at) {
                 break;
             }
             self.follow(at, plan);
+            i += self.step(i, count);
         }
     }
 

@@ -18,6 +18,7 @@
 //! * `content`, `untold`: objects to which only untyped pointers lead.
 //! * `leads`: what pointers prove.
 //! * `leaked`, `likeness`, `rivals`: leaked blocks that look like live objects.
+//! * `sample`: some leaked blocks of a large heap; [`sampled_groups`]: the types of groups, from these.
 //! * `vtables`: classes by vtables.
 //! * `maps`: maps with a fast hash.
 //! * [`count`]: the blocks of each type.
@@ -53,6 +54,8 @@ mod rust;
 mod rust_states;
 mod rust_states_walk;
 mod rust_walk;
+mod sample;
+pub mod sampled_groups;
 mod structure;
 mod tags;
 mod texts;
