@@ -58,10 +58,12 @@ def test_a_sample_says_what_all_blocks_say(leaked: Dumped, sampled: None, monkey
     assert not [note for note in notes if _OF_SAMPLE in note]
     assert sum(some.values()) == sum(every.values())
     told = {block.type for block in leaked.blocks}
-    typed = {name for name in every if name in told}
-    assert typed >= {"User", "Request", "Conn", "Point"}
-    assert {name: some.get(name) for name in typed} == {name: every[name] for name in typed}
-    assert {name for name in some if name in told} == typed
+    typed = {name: count for name, count in every.items() if name in told}
+    named = {name: count for name, count in some.items() if name in told}
+    # A Point and other blocks of numbers may share a row. It has no type then.
+    assert {"User", "Request", "Conn", "Node", "Branch"} & typed.keys() <= named.keys()
+    assert named == {name: typed[name] for name in named}
+    assert {"User", "Request", "Conn"} <= named.keys()
 
 
 def work(where: Path, blocks: int) -> SampledLeaks:
@@ -76,8 +78,9 @@ def work(where: Path, blocks: int) -> SampledLeaks:
 def test_the_work_for_the_types_of_leaks_does_not_grow_with_the_heap(tmp_path: Path) -> None:
     """The heap is four times as large. What is asked of it stays the same."""
     small, large = work(tmp_path / "small", _BLOCKS), work(tmp_path / "large", 4 * _BLOCKS)
-    assert [typed for _group, typed, _sampled in small.groups] == [("struct session", "like live objects")]
-    assert [typed for _group, typed, _sampled in large.groups] == [("struct session", "like live objects")]
+    for made in (small, large):
+        assert {typed[0] for _group, typed, _sampled in made.groups if typed is not None} == {"struct session"}
+        assert sum(group.count for group, typed, _sampled in made.groups if typed is None) <= 1
     assert min(small.work) > 0
     for name, before, after in zip(_COUNTED, small.work, large.work):
         assert after <= 2 * before, (name, before, after)

@@ -9,7 +9,7 @@ use crate::blocks::model::State;
 use crate::control::{Control, Stopped};
 
 /// Blocks of one group; and of all groups together.
-const MOST_EACH: usize = 64;
+const MOST_EACH: usize = 256;
 const MOST: usize = 1 << 15;
 
 /// A group of direct leaks.
@@ -106,7 +106,7 @@ mod tests {
     fn numbers(count: usize) -> Vec<usize> {
         let mut chosen = Evenly::default();
         for number in 0..count {
-            let block = Block { address: 0, size: 0, granule: 0, run: 0 };
+            let block = Block { address: 0, size: 0, granule: 0, run: 0, free: false };
             chosen.see(InUse { block, state: State::LeakedDirectly, kept: (0, 0), number });
         }
         chosen.taken.iter().map(|found| found.number).collect()

@@ -37,7 +37,7 @@ impl Spread<'_, '_> {
             wave.sort_unstable();
             wave.dedup();
             self.blocks.take(wave.len());
-            for address in wave {
+            for address in self.to_follow(wave) {
                 count += 1;
                 if count % CHECK == 0 && control.cancelled() {
                     return Err(Stopped::Cancelled);
@@ -52,9 +52,6 @@ impl Spread<'_, '_> {
 
     fn expand(&mut self, found: Found) {
         let claim = self.blocks.claim(found.number);
-        if !self.may_follow(found, &claim) {
-            return;
-        }
         let (address, end) = (found.block.address + u64::from(claim.skip), found.block.address + found.block.size);
         let plan = self.plans.of(self.debug, claim.kind);
         let size = self.types().size(claim.kind);

@@ -95,7 +95,7 @@ impl Spread<'_, '_> {
     }
 
     /// Returns whether what is at an address may be a text: printable up to a 0, which may be far behind.
-    pub(super) fn begins_with_text(&mut self, at: u64) -> bool {
+    fn begins_with_text(&mut self, at: u64) -> bool {
         let Some(word) = self.read(at) else { return false };
         let bytes = word.to_le_bytes();
         let text = &bytes[..self.word as usize];
@@ -137,9 +137,10 @@ impl Place {
         self.has(OBJECT) && self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind))
     }
 
-    /// Returns whether some object has a number here that is as large.
-    fn has_number(&self, class: u32) -> bool {
-        (0..NUMBERS).any(|seen| self.has(seen) && seen / 3 >= class / 3 && seen % 3 >= class % 3)
+    /// Returns whether some object has a number here that is as large. Of a few objects, chance may have left out the large ones.
+    fn has_number(&self, class: u32, few: bool) -> bool {
+        let enough = |seen: u32, half: u32| seen >= if few { half.min(1) } else { half };
+        (0..NUMBERS).any(|seen| self.has(seen) && enough(seen / 3, class / 3) && enough(seen % 3, class % 3))
     }
 }
 
@@ -162,7 +163,7 @@ impl Type {
                 OBJECT => (word.unseen && (place.has(BYTES) || place.has(TEXT))).then_some(())?,
                 TEXT | BYTES => match word.leaked.filter(|_| place.has(OBJECT) && !place.has(word.class)) {
                     Some(other) => waits.push((other, i)),
-                    None if word.unseen && word.class == BYTES && place.has(OBJECT) => {}
+                    None if word.unseen && place.has(OBJECT) => {}
                     None => {
                         place.has(word.class).then_some(())?;
                         weak += 1;
@@ -174,7 +175,7 @@ impl Type {
                     weak += usize::from(place.same.is_none());
                 }
                 class => {
-                    place.has_number(class).then_some(())?;
+                    place.has_number(class, word.unseen).then_some(())?;
                     weak += usize::from(place.fraction || place.same == Some(word.value));
                 }
             }

@@ -18,7 +18,8 @@
 //! * `content`, `untold`: objects to which only untyped pointers lead.
 //! * `leads`: what pointers prove.
 //! * `leaked`, `likeness`, `rivals`: leaked blocks that look like live objects.
-//! * `sample`: some leaked blocks of a large heap; [`sampled_groups`]: the types of groups, from these.
+//! * `sample`: some leaked blocks of a large heap; `reach`: which blocks the passes look at; [`sampled_groups`]: the types of
+//!   groups, from a sample.
 //! * `vtables`: classes by vtables.
 //! * `maps`: maps with a fast hash.
 //! * [`count`]: the blocks of each type.
@@ -49,6 +50,7 @@ mod plan;
 pub mod pools;
 mod prefixes;
 mod propagate;
+mod reach;
 mod rivals;
 mod rust;
 mod rust_states;
