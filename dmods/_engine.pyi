@@ -259,6 +259,25 @@ class TypeGraph:
         Blocks with a type from debug information have no kind.
         """
 
+def sampled_leaks(
+    graph: TypeGraph,
+    kinds: Kinds,
+    index: int,
+    heap: Heap,
+    memory: list[tuple[int, int]],
+    taught: list[tuple[int, int]],
+    untyped: list[int],
+    managed: list[tuple[int, int]],
+    strange: list[int],
+    progress: Callable[[int], object] | None = None,
+) -> tuple[list[tuple[Group, tuple[str, str] | None, bool]], tuple[int, int, int, int]]:
+    """Return the direct leaks by size and by kind or type, and the work: see ``TypeGraph``.
+
+    Only the types of some blocks of each group are found, and only a part of the live objects is followed for that.
+    A row is (group, (type, evidence), whether not every block of the group was looked at). The type is None for a group
+    with a kind. Takes what ``TypeGraph.build`` takes, and leaves its result as it is.
+    """
+
 class Lines:
     """Source lines and inlined functions of one ELF file, from DWARF debug information.
 

@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import answers
 from fixtures.bench import __main__ as bench
-from fixtures.bench import beside, dumps, goals, heaps, large, measure, start
+from fixtures.bench import beside, debug, dumps, goals, heaps, large, measure, start
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "fixtures" / "bench"
@@ -257,3 +257,34 @@ def test_start_runs_every_command_and_its_limit(cache: heaps.Cache) -> None:
     found = start.measure(commands, 1)
     assert [one.name for one in found] == [one.name for one in commands]
     assert all(one.median > 0 and one.limit > 0 for one in found)
+
+
+@pytest.mark.quick("c")
+@pytest.mark.parametrize("name", debug.PROGRAMS)
+def test_findleaks_finds_the_truth_with_and_without_debug_information(tmp_path: Path, name: str) -> None:
+    core = debug.Cores(tmp_path).make(name, BLOCKS, tmp_path)
+    assert core.truth["direct_count"] >= 1
+    assert debug.wrong([sys.executable, "-m", "dmods"], core) == []
+
+
+def test_debug_judges_the_worst_core() -> None:
+    def row(name: str, command: str, plain: float, with_it: float, rss: int) -> debug.Measured:
+        core = debug.Core(name, Path("core"), Path("stripped"), {"blocks": 1000})
+        once, debugged = measure.Sample(plain, plain, 50_000), measure.Sample(with_it, with_it, rss)
+        both = measure.Sample(1.0, 1.0, 50_000), measure.Sample(1.2, 1.2, 60_000)
+        return debug.Measured(core, command, once, debugged, *both)
+
+    rows = [
+        row("c", "findleaks", 1.0, 1.2, 60_000),
+        row("rust", "findleaks", 1.0, 1.6, 50_000),
+        row("c", "types", 2.0, 3.0, 70_000),
+        row("c++", "types", 2.0, 3.7, 80_000),
+    ]
+    judged = [(goal.name, goal.measured, goal.reached, goal.detail) for goal in debug.goals(rows)]
+    assert judged == [
+        ("findleaks, CPU", "1.60x", False, "rust"),
+        ("findleaks, wall", "1.60x", False, "rust"),
+        ("types", "3.08x", False, "c++"),
+        ("memory", "30 B", False, "c++: types"),
+    ]
+    assert [goal.reached for goal in debug.goals(rows[:1])] == [True, True, True]

@@ -92,7 +92,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.append(_TAGGED)
     if args.stale_links:
         report.notes.append(_STALE_LINKS)
-    groups = group_leaks(heap, callers) if heap.records else leaks_by_type(heap, callers)
+    groups = group_leaks(heap, callers) if heap.records else leaks_by_type(heap, callers, sample=True)
     report.notes.extend(heap.records.notes)
     report.notes.extend(signal_stack_notes(target, leaks))
     sums: Sums = leaks
@@ -128,6 +128,10 @@ def _unknown(heap: ProcessHeap, groups: Sequence[LeakGroup]) -> Iterator[str]:
     if guessed:
         which = f"the type of {counted(guessed, 'leaked block')}"
         yield f"{which} is that of live objects that look alike: `whattype ADDR` names one"
+    sampled = sum(group.sampled for group in groups)
+    if sampled:
+        which = f"the type of {counted(sampled, 'leaked block')}"
+        yield f"{which} is that of some blocks of the group: `types` looks at every block"
     if heap.records.sampled and any(group.record is None for group in groups):
         yield f"only samples were recorded: of the other leaks the caller is not known ({UNKNOWN})"
 
@@ -261,7 +265,8 @@ COMMAND = Command(
         "counted with the direct leak that leads to it. In a cycle, the block with the lowest address is the\n"
         "direct leak.\n\n"
         "TYPE is a C++ class by its vtable, or the shape of the first words (`types`). With debug information, a\n"
-        "leaked block has the type of live objects that look alike (`typegraph`).\n\n"
+        "leaked block has the type of live objects that look alike (`typegraph`). In a heap of more than 131,072\n"
+        "blocks, a sample of each group tells the type of the group; `types` looks at every block.\n\n"
         "Exit status 4 means that no verdict is possible: dmods finds no heap that it can walk, or the dump lacks\n"
         "the stacks or most of the heap. Results are kept until the process moves.\n\n"
         "If allocations were recorded (`dmods run -- PROG`), each line adds up the leaks of one stack. The oldest\n"

@@ -47,4 +47,5 @@ def _joined(groups: Iterable[LeakGroup]) -> LeakGroup:
         kept_count=sum(row.kept_count for row in rows),
         kept_bytes=sum(row.kept_bytes for row in rows),
         guessed=sum(row.guessed for row in rows),
+        sampled=sum(row.sampled for row in rows),
     )

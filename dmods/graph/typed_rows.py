@@ -16,7 +16,7 @@ from dmods.graph.leaks_by_type import leaks_by_type as shapes_of_leaks
 from dmods.graph.proven_sizes import proven_counts
 from dmods.graph.type_ids import named_so, short_length, type_id
 from dmods.graph.type_name import TypeName, type_name
-from dmods.graph.typegraph import ALIKE, CONFIDENCE, TypeGraph, find_typegraph
+from dmods.graph.typegraph import ALIKE, CONFIDENCE, TypeGraph, find_typegraph, opened, sampled_leaks
 from dmods.graph.types import TypeRow, Types, find_types
 from dmods.heap.leak_groups import NO_STACK, LeakGroup, group_of_kind
 from dmods.heap.process_heap import ProcessHeap
@@ -24,9 +24,12 @@ from dmods.records.callers import Callers
 from dmods.target import Target
 
 if TYPE_CHECKING:
+    from dmods import _engine
     from dmods._engine import SumRow
 
 _BATCH = 1 << 16
+#: Blocks in use from which the types of leaks are those of a sample.
+LARGE = 1 << 17
 IN_POOL = "typed pointer into a pool"
 BY_CONTENT = "content: its pointers agree"
 _MANY = 1  # the shape of an array (dmods.graph.typegraph.Claim)
@@ -182,24 +185,42 @@ def _total(sums: SumRow) -> Amount:
     return Amount(*sums.live) + Amount(*sums.leaked)
 
 
-def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
+def leaks_by_type(heap: ProcessHeap, callers: Callers, sample: bool = False) -> list[LeakGroup]:
     """Return the direct leaks by size and by type or shape, with types from debug information where there is any.
 
-    For a heap without allocation records.
+    For a heap without allocation records. With ``sample``, the types in a large heap are those of some blocks of each
+    group: to find those of all blocks takes several times as long as to find the leaks.
     """
-    graph = find_typegraph(heap.target) if heap.leaks().direct_count and not heap.follow.odd else None
-    if graph is None:
+    if not heap.leaks().direct_count or heap.follow.odd or opened(heap.target) is None:
         return shapes_of_leaks(heap, callers)
     types = Types([heap], direct=True)
     nobody = callers.caller(NO_STACK)
     found: list[LeakGroup] = []
-    for group, typed in graph.engine.groups(types.kinds, 0, heap.index):
+    for group, typed, sampled in _typed_leaks(heap, types, sample):
         if typed is None:
             found.append(group_of_kind(group, nobody, leak_name(types.name(group.kind or 0))))
         else:
             written, evidence = typed
-            found.append(group_of_kind(group, nobody, plain_class(written), evidence == ALIKE))
+            row = group_of_kind(group, nobody, plain_class(written), evidence == ALIKE)
+            found.append(replace(row, sampled=row.count if sampled else 0))
     return joined_groups(found)
+
+
+def _typed_leaks(
+    heap: ProcessHeap, types: Types, sample: bool
+) -> list[tuple[_engine.Group, Optional[tuple[str, str]], bool]]:
+    """Return the direct leaks by kind or type: (group, type and evidence, whether it is the type of a sample)."""
+    if sample and _blocks(heap) > LARGE:
+        some = sampled_leaks(heap, types.kinds)
+        return some.groups if some is not None else []
+    graph = find_typegraph(heap.target)
+    rows = graph.engine.groups(types.kinds, 0, heap.index) if graph is not None else []
+    return [(group, typed, False) for group, typed in rows]
+
+
+def _blocks(heap: ProcessHeap) -> int:
+    leaks = heap.leaks()
+    return leaks.reached + leaks.direct_count + leaks.indirect_count
 
 
 @cached

@@ -153,33 +153,12 @@ class TypeGraph:
         self.opened = opened
         heap.leaks()
         self.notes = list(opened.notes)
-        said = taught(heap.target)
-        numbers = [(address, self._number(name)) for address, name in sorted(said.types.items())]
-        memory = [(mapping.start, mapping.end) for mapping in heap.target.mappings()]
-        # Debug information says of most objects of Python no more than that they are some object.
-        strange = [one.arena for one in heap.heaps if not one.serves_malloc]
         with Progress("spreading types") as bar:
-            self.engine.build(
-                heap.index,
-                memory,
-                numbers,
-                sorted(said.untyped),
-                self._managed(),
-                strange,
-                lambda done: bar.update(done, 0),
-            )
+            self.engine.build(heap.index, *_asked(heap, self.engine), lambda done: bar.update(done, 0))
         if self.engine.exhausted:
             self.notes.append("types: the typed pointers are too many to follow: some blocks have no type for that")
         self.conflict_count, rows = self.engine.conflicts()
         self.conflicts = [Conflict(at, _claim(kept), _claim(other)) for at, kept, other in rows]
-
-    def _number(self, name: str) -> int:
-        return self.types_named(name)[0][0]
-
-    def _managed(self) -> list[tuple[int, int]]:
-        """Return the functions that manage values of std::any, and the types of these values."""
-        found = ((address, self.engine.find(name)) for address, name in managed_types(self.target))
-        return [(address, types[0][0]) for address, types in found if len({each[1:] for each in types}) == 1]
 
     def types_named(self, name: str) -> list[tuple[int, str, int]]:
         """Return the types of that name as (number, name, size). Raises UsageError for an unknown name."""
@@ -382,6 +361,51 @@ def find_typegraph(target: Target) -> Optional[TypeGraph]:
     They are computed once for each state of the target, and again when the user has taught a type.
     """
     return _graph(target)
+
+
+class SampledLeaks(NamedTuple):
+    """The groups of direct leaks in a large heap: the group, its type and the evidence, whether it is that of a sample.
+
+    The type is None for a group with a kind. ``work`` is that of the engine: see ``_engine.TypeGraph``.
+    """
+
+    groups: list[tuple[_engine.Group, Optional[tuple[str, str]], bool]]
+    work: tuple[int, int, int, int]
+
+
+def sampled_leaks(heap: ProcessHeap, kinds: _engine.Kinds) -> Optional[SampledLeaks]:
+    """Return the direct leaks by size and by kind or type, in time that does not grow with the heap's live blocks.
+
+    ``kinds`` are those of the direct leaks. None: no module has debug information.
+    """
+    information = opened(heap.target)
+    if information is None:
+        return None
+    information.add_frames(heap)
+    with Progress("finding the types of leaks") as bar:
+        asked = _asked(heap, information.engine)
+        found = _engine.sampled_leaks(
+            information.engine, kinds, 0, heap.index, *asked, lambda done: bar.update(done, 0)
+        )
+    return SampledLeaks(*found)
+
+
+def _asked(
+    heap: ProcessHeap, engine: _engine.TypeGraph
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[int], list[tuple[int, int]], list[int]]:
+    """Return what the engine has to know beside the heap: see ``build``."""
+    said = taught(heap.target)
+    memory = [(mapping.start, mapping.end) for mapping in heap.target.mappings()]
+    numbers = [(address, types_named(engine, name)[0][0]) for address, name in sorted(said.types.items())]
+    # Debug information says of most objects of Python no more than that they are some object.
+    strange = [one.arena for one in heap.heaps if not one.serves_malloc]
+    return memory, numbers, sorted(said.untyped), _managed(heap.target, engine), strange
+
+
+def _managed(target: Target, engine: _engine.TypeGraph) -> list[tuple[int, int]]:
+    """Return the functions that manage values of std::any, and the types of these values."""
+    found = ((address, engine.find(name)) for address, name in managed_types(target))
+    return [(address, types[0][0]) for address, types in found if len({each[1:] for each in types}) == 1]
 
 
 def teach(target: Target, address: int, name: Optional[str]) -> None:

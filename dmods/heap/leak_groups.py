@@ -22,7 +22,8 @@ class LeakGroup:
 
     ``first`` is the address of the oldest one, and ``record`` is its record. Without records, ``first`` is the lowest
     address and ``record`` is None. ``size`` and ``kept_bytes`` are usable bytes. ``kind`` is the type or the shape,
-    where leaks were told apart by that. ``guessed`` of them have the type of live objects that look alike.
+    where leaks were told apart by that. ``guessed`` of them have the type of live objects that look alike. ``sampled``
+    of them have the type that others of their group have.
     """
 
     size: int
@@ -37,6 +38,7 @@ class LeakGroup:
     caller: Caller
     kind: str = ""
     guessed: int = 0
+    sampled: int = 0
 
     @property
     def cache(self) -> str:

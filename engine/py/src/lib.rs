@@ -17,6 +17,7 @@ mod heap_search;
 mod image;
 mod jemalloc;
 mod kernel;
+mod leak_sample;
 mod lines;
 mod live;
 mod mimalloc;
@@ -81,6 +82,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<graph::Kinds>()?;
     m.add_class::<graph::Labels>()?;
     m.add_function(wrap_pyfunction!(graph::find_labels, m)?)?;
+    m.add_function(wrap_pyfunction!(leak_sample::sampled_leaks, m)?)?;
     m.add_function(wrap_pyfunction!(graph::changed_in_place, m)?)?;
     m.add_function(wrap_pyfunction!(graph::compare_heaps, m)?)?;
     m.add_class::<jemalloc::Extents>()?;

@@ -43,14 +43,14 @@ pub struct TypeGraph {
     state: Mutex<State>,
 }
 
-struct State {
-    debug: DebugTypes,
-    roots: Vec<Root>,
+pub(crate) struct State {
+    pub(crate) debug: DebugTypes,
+    pub(crate) roots: Vec<Root>,
     built: Option<Built>,
 }
 
 impl TypeGraph {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -168,6 +168,7 @@ impl TypeGraph {
                 untyped: &untyped,
                 managed: &managed,
                 strange: &strange,
+                sample: None,
             };
             *built = Some(build(&request, debug, control)?);
             Ok(())
@@ -425,7 +426,7 @@ impl TypeGraph {
 }
 
 impl Kinds {
-    fn check(&self, index: usize) -> PyResult<()> {
+    pub(crate) fn check(&self, index: usize) -> PyResult<()> {
         match self.has(index) {
             true => Ok(()),
             false => Err(PyValueError::new_err("there is no census of that number")),

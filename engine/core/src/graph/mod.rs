@@ -27,7 +27,7 @@
 //! * [`by_stack`]: the type that a stack always makes.
 //! * [`retained`]: what the blocks of each kind keep alive, and the kinds that an owner holds.
 //! * [`stream`]: all blocks in use of a heap, in address order.
-//! * [`sums`]: counts the blocks of each kind.
+//! * [`sums`]: counts the blocks of each kind; [`sampled`]: some direct leaks of each kind.
 //! * [`growth`]: compares the blocks of several cores of one process; `growth_rows`: what it adds up.
 //! * [`in_place`]: the blocks of two cores that stayed where they were and hold other content.
 
@@ -59,6 +59,7 @@ pub mod reference;
 pub mod regular;
 pub mod retained;
 pub mod roots;
+pub mod sampled;
 pub mod search;
 mod set_aside;
 pub mod sets;

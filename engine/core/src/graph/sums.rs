@@ -91,21 +91,8 @@ impl<'a> View<'a> {
             if found.state != State::LeakedDirectly {
                 return true;
             }
-            let run = self.heap.run(found.block.run);
-            let (allocator, single, size) = (run.owner.allocator, run.is_oversized(), found.block.size);
-            let first = found.block.address;
-            let group = groups.entry((single, allocator, size, kind)).or_insert(Group {
-                size,
-                allocator,
-                single,
-                count: 0,
-                first,
-                kept_count: 0,
-                kept_bytes: 0,
-            });
-            group.count += 1;
-            group.kept_count += found.kept.0;
-            group.kept_bytes = group.kept_bytes.saturating_add(found.kept.1);
+            let alike = self.of_leak(&found);
+            groups.entry((alike.single, alike.allocator, alike.size, kind)).or_insert(alike).add(&found);
             true
         })?;
         Ok(groups.into_iter().map(|((.., kind), group)| (group, kind)).collect())

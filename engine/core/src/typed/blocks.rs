@@ -11,6 +11,8 @@ use crate::graph::numbering::Numbering;
 use crate::graph::stream::InUse;
 use crate::hw::Spans;
 
+use super::maps;
+
 /// Look-ups that are kept, in 224 KiB: the passes ask several times in a row for what the words of one block lead to.
 const KEPT: usize = 1 << 12;
 
@@ -129,8 +131,7 @@ pub struct Work {
 pub(super) struct Blocks<'h> {
     heap: &'h dyn Heap,
     strange: &'h [u32],
-    numbering: Numbering,
-    claims: Vec<Claim>,
+    claims: Claims,
     /// Where pointers to blocks lie.
     spans: Spans,
     /// The last look-ups: an address, and the block that it points into.
@@ -159,15 +160,28 @@ impl<'h> Blocks<'h> {
     /// Makes the table. None: there are too many blocks. Blocks of the arenas `strange` get no type.
     pub(super) fn new(heap: &'h dyn Heap, strange: &'h [u32]) -> Option<Blocks<'h>> {
         let numbering = Numbering::of_heap(heap)?;
-        let claims = vec![Claim::default(); numbering.count()];
+        let said = vec![Claim::default(); numbering.count()];
+        Some(Blocks::with(heap, strange, Claims::Every(numbering, said)))
+    }
+
+    /// Makes a table for a few blocks of a large heap: it takes no memory for those of which nothing is said.
+    pub(super) fn few(heap: &'h dyn Heap, strange: &'h [u32]) -> Blocks<'h> {
+        Blocks::with(heap, strange, Claims::Few(maps::HashMap::default()))
+    }
+
+    fn with(heap: &'h dyn Heap, strange: &'h [u32], claims: Claims) -> Blocks<'h> {
         // No block has the last address.
         let kept = vec![Cell::new((u64::MAX, None)); KEPT];
         let spans = by_width!(Widths, heap.widths(), heap => heap.tables().word_map.spans);
-        Some(Blocks { heap, strange, numbering, claims, spans, kept, looked_up: Cell::new(0), taken: Cell::new(0) })
+        Blocks { heap, strange, claims, spans, kept, looked_up: Cell::new(0), taken: Cell::new(0) }
     }
 
+    /// Returns how many blocks may have a claim.
     pub(super) fn count(&self) -> usize {
-        self.claims.len()
+        match &self.claims {
+            Claims::Every(_, said) => said.len(),
+            Claims::Few(said) => said.len(),
+        }
     }
 
     pub(super) fn heap(&self) -> &'h dyn Heap {
@@ -200,7 +214,7 @@ impl<'h> Blocks<'h> {
         if !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).owner.arena) {
             return None;
         }
-        Some(Found { block, number: self.numbering.in_heap(self.heap, block.granule) })
+        Some(Found { block, number: self.claims.number(self.heap, block.granule) })
     }
 
     /// Returns how many addresses near the heap were looked up.
@@ -219,30 +233,60 @@ impl<'h> Blocks<'h> {
     }
 
     pub(super) fn claim(&self, number: usize) -> Claim {
-        self.claims.get(number).copied().unwrap_or_default()
+        self.claims.of(number)
     }
 
     pub(super) fn set(&mut self, number: usize, claim: Claim) {
-        if let Some(place) = self.claims.get_mut(number) {
-            *place = claim;
+        match &mut self.claims {
+            Claims::Every(_, said) => {
+                if let Some(place) = said.get_mut(number) {
+                    *place = claim;
+                }
+            }
+            Claims::Few(said) => {
+                said.insert(number, claim);
+            }
         }
     }
 
     pub(super) fn into_table(self) -> Table {
-        Table { numbering: self.numbering, claims: self.claims }
+        Table { claims: self.claims }
     }
 }
 
 /// The claims, without the heap.
 pub struct Table {
-    numbering: Numbering,
-    claims: Vec<Claim>,
+    claims: Claims,
+}
+
+/// The claims by the number of the block. A block has the number of its granule where few blocks have one.
+enum Claims {
+    Every(Numbering, Vec<Claim>),
+    Few(maps::HashMap<usize, Claim>),
+}
+
+impl Claims {
+    fn number(&self, heap: &dyn Heap, granule: usize) -> usize {
+        match self {
+            Claims::Every(numbering, _) => numbering.in_heap(heap, granule),
+            Claims::Few(_) => granule,
+        }
+    }
+
+    fn of(&self, number: usize) -> Claim {
+        match self {
+            Claims::Every(_, said) => said.get(number),
+            Claims::Few(said) => said.get(&number),
+        }
+        .copied()
+        .unwrap_or_default()
+    }
 }
 
 impl Table {
     /// Returns what is said of the block whose chunk begins at a granule.
     pub fn of(&self, heap: &dyn Heap, granule: usize) -> Claim {
-        self.claims.get(self.numbering.in_heap(heap, granule)).copied().unwrap_or_default()
+        self.claims.of(self.claims.number(heap, granule))
     }
 }
 

@@ -9,15 +9,14 @@ use crate::cached_reader::CachedReader;
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
 use crate::dwarf::{DebugTypes, Place, Variable};
-use crate::graph::stream::Stream;
 use crate::image::Image;
 
 /// Blocks of 4 KiB that are kept while types spread: 64 MiB.
 const SLOTS: usize = 1 << 14;
+/// Those that are kept for a sample: 8 MiB.
+const SLOTS_OF_SAMPLE: usize = 1 << 11;
 /// Blocks that are disputed are left out, and all begins anew, so often at most.
 const ROUNDS: usize = 4;
-/// Blocks between two looks at [`Control`].
-const CHECK: usize = 1 << 16;
 /// Passes over the objects of which only the base is known.
 const DERIVED: usize = 16;
 /// Bytes that are too few for a chunk of glibc where words have 8 bytes: they stay with the block (malloc.c, MINSIZE).
@@ -55,6 +54,8 @@ pub struct Request<'a> {
     pub managed: &'a [(u64, Id)],
     /// Arenas whose blocks debug information does not describe: objects of an interpreter.
     pub strange: &'a [u32],
+    /// The addresses of leaked blocks: only their types are asked for, of a heap that is too large to find those of all.
+    pub sample: Option<&'a [u64]>,
 }
 
 /// The types of the blocks of a heap.
@@ -79,10 +80,15 @@ pub fn build(request: &Request<'_>, debug: &mut DebugTypes, control: &Control) -
     let mut barred: HashSet<u64> = HashSet::default();
     let mut no_arrays: HashSet<u64> = HashSet::default();
     for round in 1.. {
-        let blocks = Blocks::new(request.heap, request.strange).ok_or_else(crate::graph::too_many)?;
+        let blocks = match request.sample {
+            Some(_) => Blocks::few(request.heap, request.strange),
+            None => Blocks::new(request.heap, request.strange).ok_or_else(crate::graph::too_many)?,
+        };
         let budget = (blocks.count() as u64).saturating_mul(8).saturating_add(1 << 16);
-        let reader = CachedReader::with_slots(request.image, SLOTS);
+        let slots = if request.sample.is_some() { SLOTS_OF_SAMPLE } else { SLOTS };
+        let reader = CachedReader::with_slots(request.image, slots);
         let mut spread = Spread::new(blocks, reader, debug, request.memory, budget);
+        spread.take_sample(request.sample);
         spread.barred = barred.clone();
         spread.no_arrays = no_arrays.clone();
         spread.run(request, control)?;
@@ -100,7 +106,8 @@ pub fn build(request: &Request<'_>, debug: &mut DebugTypes, control: &Control) -
         let pools = spread.finish_pools();
         spread.forget_members(control)?;
         spread.judge_leaked(&pools, control)?;
-        let exhausted = spread.exhausted;
+        // Of a large heap, only a part is looked at in any case.
+        let exhausted = spread.exhausted && request.sample.is_none();
         let work = spread.work();
         return Ok(TypeGraph { table: spread.blocks.into_table(), pools, conflicts, conflict_count, exhausted, work });
     }
@@ -140,6 +147,9 @@ impl Spread<'_, '_> {
         }
         self.rank = Rank::Pooled;
         self.judge_pools(control)?;
+        if self.sample.is_some() {
+            return Ok(()); // no pointer leads to a direct leak
+        }
         self.rank = Rank::Text;
         self.judge_texts(control)
     }
@@ -162,24 +172,20 @@ impl Spread<'_, '_> {
 
     /// Gives all objects with vtables their classes: also those to which no typed pointer leads.
     fn objects(&mut self, control: &Control) -> Result<(), Stopped> {
-        let heap = self.blocks.heap();
-        for (count, each) in Stream::new(heap).enumerate() {
-            if count % CHECK == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-            let address = each.block.address;
-            let Some(vtable) = self.read(address).filter(|&word| word > 4096 && self.is_constant(word)) else {
-                continue;
-            };
-            let Some((kind, top)) = self.vtables.class(self.debug, &mut self.reader, vtable) else { continue };
-            let size = self.types().size(kind);
-            if top == 0 && size > 0 && size <= each.block.size {
-                if let Some(found) = self.blocks.listed(&each) {
-                    self.propose(found, self.claim(kind, address, Rank::Vtable, Shape::One));
-                }
-            }
+        self.each_block(control, |spread, found, _| {
+            spread.object_with_vtable(found);
+            true
+        })
+    }
+
+    fn object_with_vtable(&mut self, found: Found) {
+        let address = found.block.address;
+        let Some(vtable) = self.read(address).filter(|&word| word > 4096 && self.is_constant(word)) else { return };
+        let Some((kind, top)) = self.vtables.class(self.debug, &mut self.reader, vtable) else { return };
+        let size = self.types().size(kind);
+        if top == 0 && size > 0 && size <= found.block.size {
+            self.propose(found, self.claim(kind, address, Rank::Vtable, Shape::One));
         }
-        Ok(())
     }
 
     /// Forgets the classes that a vtable told of blocks of another size: it is that of a first member, or of the first
@@ -207,18 +213,12 @@ impl Spread<'_, '_> {
 
     /// Calls `each` for the blocks whose class only the vtable at their start tells.
     fn each_told(&mut self, control: &Control, mut each: impl FnMut(&mut Self, Found, Claim)) -> Result<(), Stopped> {
-        let heap = self.blocks.heap();
-        for (count, block) in Stream::new(heap).enumerate() {
-            if count % CHECK == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-            let Some(found) = self.blocks.listed(&block) else { continue };
-            let claim = self.blocks.claim(found.number);
+        self.each_known(control, |spread, found| {
+            let claim = spread.blocks.claim(found.number);
             if claim.rank == Rank::Vtable && claim.shape == Shape::One {
-                each(self, found, claim);
+                each(spread, found, claim);
             }
-        }
-        Ok(())
+        })
     }
 
     /// Takes the vtables of Rust: variables whose types tell of which type the objects are.

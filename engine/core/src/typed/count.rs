@@ -54,19 +54,23 @@ pub enum Counted {
 impl TypeGraph {
     /// Returns what a block is counted as. What the program itself says comes first.
     pub fn counted(&self, view: &View<'_>, block: &InUse) -> Option<Counted> {
-        let kind = view.kind(block.number)?;
-        let claim = self.table.of(&**view.heap, block.block.granule);
+        Some(self.counted_of_kind(view, &block.block, view.kind(block.number)?))
+    }
+
+    /// Returns the same for a block of which the kind is known.
+    pub fn counted_of_kind(&self, view: &View<'_>, block: &Block, kind: u32) -> Counted {
+        let claim = self.table.of(&**view.heap, block.granule);
         let form = view.kinds.all.get(kind as usize).map(|kind| kind.entry.signature.form);
         // The vtable at the start of an array is that of its first element.
         let over = claim.rank == Rank::Taught || claim.over_vtable || claim.shape == Shape::Many;
         let proven = matches!(form, Some(Form::Object | Form::Exception)) && !over;
-        Some(match claim {
+        match claim {
             Claim { disputed: true, .. } => Counted::Kind(kind),
             // Its holder knows more than its first member.
             claim if claim.rank == Rank::Vtable && !over && form == Some(Form::Named) => Counted::Kind(kind),
             claim if claim.is_some() && !proven => Counted::Type((claim.kind, claim.shape, claim.rank)),
             _ => Counted::Kind(kind),
-        })
+        }
     }
 
     fn each(
@@ -172,19 +176,13 @@ impl TypeGraph {
             if found.state != State::LeakedDirectly {
                 return true;
             }
-            let run = view.heap.run(found.block.run);
-            let (allocator, single, size) = (run.owner.allocator, run.is_oversized(), found.block.size);
+            let empty = view.of_leak(&found);
             let number = match counted {
                 Counted::Kind(kind) => u64::from(kind),
                 Counted::Type((id, shape, _)) => 1 << 63 | u64::from(id) << 2 | shape as u64,
             };
-            let first = found.block.address;
-            let empty = Group { size, allocator, single, count: 0, first, kept_count: 0, kept_bytes: 0 };
-            let (group, _) = groups.entry((single, allocator, size, number)).or_insert((empty, counted));
-            group.count += 1;
-            group.first = group.first.min(first);
-            group.kept_count += found.kept.0;
-            group.kept_bytes = group.kept_bytes.saturating_add(found.kept.1);
+            let key = (empty.single, empty.allocator, empty.size, number);
+            groups.entry(key).or_insert((empty, counted)).0.add(&found);
             true
         })?;
         let mut groups: Vec<_> = groups.into_iter().collect();

@@ -37,7 +37,7 @@ impl Spread<'_, '_> {
             wave.sort_unstable();
             wave.dedup();
             self.blocks.take(wave.len());
-            for address in wave {
+            for address in self.to_follow(wave) {
                 count += 1;
                 if count % CHECK == 0 && control.cancelled() {
                     return Err(Stopped::Cancelled);
@@ -88,13 +88,15 @@ impl Spread<'_, '_> {
         if plan.slots.is_empty() || stride == 0 {
             return;
         }
-        for i in 0..count.min(MOST_ELEMENTS) {
+        let (mut i, count) = (0, count.min(MOST_ELEMENTS));
+        while i < count {
             let at = address.saturating_add(i.saturating_mul(stride));
             // A large static array of which nothing is in the dump ends here.
             if !self.is_mapped(at) {
                 break;
             }
             self.follow(at, plan);
+            i += self.step(i, count);
         }
     }
 

@@ -11,15 +11,14 @@
 use std::collections::BTreeMap;
 
 use super::blocks::{Claim, Found, Rank, Shape};
-use super::likeness::{Place, Type, Waits, Word, MOST_WORDS};
-use super::maps::HashMap;
+use super::likeness::{Fit, Place, Type, Waits, Word, MOST_WORDS};
+use super::maps::{HashMap, HashSet};
 use super::plan::What;
 use super::pools::Pools;
 use super::propagate::{fits, Spread, CHECK};
 use crate::blocks::model::State;
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
-use crate::graph::stream::Stream;
 
 /// Leaked blocks that are looked at: 128 MiB.
 const MOST_LEAKED: usize = 1 << 20;
@@ -34,6 +33,8 @@ const MOST_TYPES: usize = 256;
 struct Leaked {
     found: Found,
     may_be: Vec<Candidate>,
+    /// It is live: a leaked block of the sample leads to it.
+    live: bool,
 }
 
 struct Candidate {
@@ -42,6 +43,8 @@ struct Candidate {
     waits: Waits,
     /// Its words prove it, or a pointer in another such block does.
     proven: bool,
+    /// More than one of its words is not 0.
+    filled: bool,
 }
 
 type Types = BTreeMap<u64, Vec<Type>>;
@@ -110,25 +113,39 @@ impl Spread<'_, '_> {
     /// Returns the leaked blocks of which nothing is known.
     fn leaked_blocks(&mut self, pools: &Pools, control: &Control) -> Result<Vec<Leaked>, Stopped> {
         let mut out = Vec::new();
-        for (count, each) in Stream::new(self.blocks.heap()).enumerate() {
-            if count % CHECK == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-            if !matches!(each.state, State::LeakedDirectly | State::LeakedIndirectly) {
-                continue;
-            }
-            let Some(found) = self.blocks.listed(&each) else { continue };
-            let claim = self.blocks.claim(found.number);
-            if claim.is_some() || !pools.within(found.block.address, found.block.size).is_empty() {
-                continue;
+        self.each_block(control, |spread, found, state| {
+            let leaked = matches!(state, State::LeakedDirectly | State::LeakedIndirectly);
+            let typed = leaked && spread.blocks.claim(found.number).is_some();
+            if !leaked || typed || !pools.within(found.block.address, found.block.size).is_empty() {
+                return true;
             }
             if out.len() >= MOST_LEAKED {
-                self.exhausted = true;
-                break;
+                spread.exhausted = true;
+                return false;
             }
-            out.push(Leaked { found, may_be: Vec::new() });
+            out.push(Leaked { found, may_be: Vec::new(), live: false });
+            true
+        })?;
+        if self.sample.is_some() {
+            let sizes = self.sizes_of_types(control)?;
+            out.retain(|block| sizes.contains(&block.found.block.size));
+            let leaked: Vec<Found> = out.iter().map(|block| block.found).collect();
+            let more = self.neighbours(&leaked).into_iter();
+            out.extend(more.map(|(found, live)| Leaked { found, may_be: Vec::new(), live }));
         }
         Ok(out)
+    }
+
+    /// Returns the sizes of the blocks that have a typed object. A block of another size looks like none.
+    fn sizes_of_types(&mut self, control: &Control) -> Result<HashSet<u64>, Stopped> {
+        let mut sizes = HashSet::default();
+        self.each_known(control, |spread, found| {
+            let size = found.block.size;
+            if spread.is_certain(&spread.blocks.claim(found.number), size) {
+                sizes.insert(size);
+            }
+        })?;
+        Ok(sizes)
     }
 
     /// Takes the typed objects in blocks of these sizes.
@@ -138,49 +155,58 @@ impl Spread<'_, '_> {
         leaked: &HashMap<usize, usize>,
         control: &Control,
     ) -> Result<(), Stopped> {
-        let heap = self.blocks.heap();
         let mut known: HashMap<(u64, Id), usize> = HashMap::default();
-        for (count, each) in Stream::new(heap).enumerate() {
-            if count % CHECK == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
+        self.each_known(control, |spread, found| {
+            if let Some(alike) = types.get_mut(&found.block.size) {
+                spread.learn_object(found, alike, &mut known, leaked);
             }
-            let (size, address) = (each.block.size, each.block.address);
-            let Some(alike) = types.get_mut(&size) else { continue };
-            let Some(found) = self.blocks.listed(&each) else { continue };
-            let claim = self.blocks.claim(found.number);
-            if !self.is_certain(&claim, size) {
-                continue;
-            }
-            let place = match known.get(&(size, claim.kind)) {
-                Some(&place) => place,
-                None if alike.len() >= MOST_TYPES => continue,
-                None => {
-                    let words = (self.types().size(claim.kind).div_ceil(self.word) as usize).min(MOST_WORDS);
-                    let mut places = vec![Place::new(); words];
-                    for slot in &self.plans.of(self.debug, claim.kind).slots {
-                        let place = places.get_mut((slot.at / self.word) as usize);
-                        if let (What::Value(8), Some(place)) = (&slot.what, place) {
-                            place.fraction = true;
-                        }
-                    }
-                    alike.push(Type { kind: claim.kind, count: 0, example: address, places });
-                    known.insert((size, claim.kind), alike.len() - 1);
-                    alike.len() - 1
-                }
-            };
-            let of = &mut alike[place];
-            if of.count >= MOST_OBJECTS {
-                continue;
-            }
-            let words: Option<Vec<Word>> =
-                (0..of.places.len()).map(|i| self.what_is(address + i as u64 * self.word, leaked)).collect();
-            let Some(words) = words else { continue };
-            for (place, word) in of.places.iter_mut().zip(words) {
-                place.learn(&word, of.count == 0);
-            }
-            of.count += 1;
+        })
+    }
+
+    /// Takes an object. `known` has the places of the types in the list of their size.
+    fn learn_object(
+        &mut self,
+        found: Found,
+        alike: &mut Vec<Type>,
+        known: &mut HashMap<(u64, Id), usize>,
+        leaked: &HashMap<usize, usize>,
+    ) {
+        let (size, address, claim) = (found.block.size, found.block.address, self.blocks.claim(found.number));
+        if !self.is_certain(&claim, size) {
+            return;
         }
-        Ok(())
+        let place = match known.get(&(size, claim.kind)) {
+            Some(&place) => place,
+            None if alike.len() >= MOST_TYPES => return,
+            None => {
+                alike.push(Type { kind: claim.kind, count: 0, example: address, places: self.places_of(claim.kind) });
+                known.insert((size, claim.kind), alike.len() - 1);
+                alike.len() - 1
+            }
+        };
+        let of = &mut alike[place];
+        if of.count >= MOST_OBJECTS {
+            return;
+        }
+        let words: Option<Vec<Word>> =
+            (0..of.places.len()).map(|i| self.what_is(address + i as u64 * self.word, leaked)).collect();
+        let Some(words) = words else { return };
+        for (place, word) in of.places.iter_mut().zip(words) {
+            place.learn(&word, of.count == 0);
+        }
+        of.count += 1;
+    }
+
+    fn places_of(&mut self, kind: Id) -> Vec<Place> {
+        let words = (self.types().size(kind).div_ceil(self.word) as usize).min(MOST_WORDS);
+        let mut places = vec![Place::new(); words];
+        for slot in &self.plans.of(self.debug, kind).slots {
+            let place = places.get_mut((slot.at / self.word) as usize);
+            if let (What::Value(8), Some(place)) = (&slot.what, place) {
+                place.fraction = true;
+            }
+        }
+        places
     }
 
     /// Returns whether a claim tells what objects of its type look like: one object that fills its block.
@@ -204,13 +230,13 @@ impl Spread<'_, '_> {
             (0..most).map(|i| self.what_is(found.block.address + i as u64 * self.word, leaked)).collect();
         let mut out = Vec::new();
         for (place, one) in alike.iter().enumerate() {
-            let Some((waits, proven)) = one.fits(&words) else { continue };
+            let Some(Fit { waits, proven, filled }) = one.fits(&words) else { continue };
             let (size, plan) = (self.types().size(one.kind), self.plans.of(self.debug, one.kind));
             // All typed pointers must be right as well: objects of this type may lead to several types there.
             if self.plausible(found.block.address, size, 1, &plan)
                 && self.proof(found.block.address, &plan, 0).is_some()
             {
-                out.push(Candidate { place, waits, proven });
+                out.push(Candidate { place, waits, proven, filled });
             }
         }
         out
@@ -238,8 +264,21 @@ fn drop_unfit(leaked: &mut [Leaked], types: &Types) {
     }
 }
 
-/// Proves the types of blocks to which blocks lead whose types are proven.
+/// Proves the types of blocks that lead to live ones, and of blocks to which blocks lead whose types are proven.
 fn prove(leaked: &mut [Leaked], types: &Types) {
+    for at in 0..leaked.len() {
+        let Some(one) = leaked[at].only().filter(|one| one.filled && !one.proven) else { continue };
+        let places = &types[&leaked[at].found.block.size][one.place].places;
+        // A live block has one type only: that to which such a pointer leads. So it would be known if all pointers were followed.
+        let leads = one.waits.iter().any(|&(other, word)| {
+            let target = &leaked[other];
+            let kind = target.only().map(|next| types[&target.found.block.size][next.place].kind);
+            target.live && kind.is_some_and(|kind| places[word].leads_to(kind))
+        });
+        if leads {
+            leaked[at].may_be[0].proven = true;
+        }
+    }
     let mut open: Vec<usize> =
         (0..leaked.len()).filter(|&at| leaked[at].only().is_some_and(|one| one.proven)).collect();
     while let Some(at) = open.pop() {

@@ -27,6 +27,8 @@ pub(super) struct Word {
     class: u32,
     kind: Id,
     leaked: Option<usize>,
+    /// Not all pointers were followed: a block without a type may have any.
+    unseen: bool,
 }
 
 /// What the objects of a type have in one place.
@@ -54,11 +56,22 @@ pub(super) struct Type {
 /// Leaked blocks to which a block leads: (their number, the place of the pointer).
 pub(super) type Waits = Vec<(usize, usize)>;
 
+/// How a block can be an object of a type.
+pub(super) struct Fit {
+    /// The leaked blocks that must be of certain types then.
+    pub(super) waits: Waits,
+    /// Its words prove that it is one.
+    pub(super) proven: bool,
+    /// More than one of its words is not 0.
+    pub(super) filled: bool,
+}
+
 impl Spread<'_, '_> {
     /// Says what the word at an address is. None: it is not in the dump.
     pub(super) fn what_is(&mut self, at: u64, leaked: &HashMap<usize, usize>) -> Option<Word> {
         let value = self.read(at)?;
-        let mut word = Word { value, class: number(value, self.word), kind: VOID, leaked: None };
+        let unseen = self.sample.is_some();
+        let mut word = Word { value, class: number(value, self.word), kind: VOID, leaked: None, unseen };
         if value < SMALL {
             return Some(word);
         }
@@ -124,16 +137,16 @@ impl Place {
         self.has(OBJECT) && self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind))
     }
 
-    /// Returns whether some object has a number here that is as large.
-    fn has_number(&self, class: u32) -> bool {
-        (0..NUMBERS).any(|seen| self.has(seen) && seen / 3 >= class / 3 && seen % 3 >= class % 3)
+    /// Returns whether some object has a number here that is as large. Of a few objects, chance may have left out the large ones.
+    fn has_number(&self, class: u32, few: bool) -> bool {
+        let enough = |seen: u32, half: u32| seen >= if few { half.min(1) } else { half };
+        (0..NUMBERS).any(|seen| self.has(seen) && enough(seen / 3, class / 3) && enough(seen % 3, class % 3))
     }
 }
 
 impl Type {
-    /// Returns the leaked blocks that must be of certain types if an object with these words is of this type, and whether the
-    /// words prove that it is. None: it is not.
-    pub(super) fn fits(&self, words: &[Option<Word>]) -> Option<(Waits, bool)> {
+    /// Returns how an object with these words can be of this type. None: it is not.
+    pub(super) fn fits(&self, words: &[Option<Word>]) -> Option<Fit> {
         let (mut waits, mut always, mut missing) = (Vec::new(), 0, 0);
         let (mut strong, mut weak, mut filled) = (0, 0, 0);
         for (i, place) in self.places.iter().enumerate() {
@@ -145,12 +158,12 @@ impl Type {
             }
             filled += 1;
             match word.class {
-                OBJECT => {
-                    place.leads_to(word.kind).then_some(())?;
-                    strong += 1;
-                }
+                OBJECT if place.leads_to(word.kind) => strong += 1,
+                // Such a pointer led to objects of which nothing was known, too.
+                OBJECT => (word.unseen && (place.has(BYTES) || place.has(TEXT))).then_some(())?,
                 TEXT | BYTES => match word.leaked.filter(|_| place.has(OBJECT) && !place.has(word.class)) {
                     Some(other) => waits.push((other, i)),
+                    None if word.unseen && place.has(OBJECT) => {}
                     None => {
                         place.has(word.class).then_some(())?;
                         weak += 1;
@@ -162,13 +175,13 @@ impl Type {
                     weak += usize::from(place.same.is_none());
                 }
                 class => {
-                    place.has_number(class).then_some(())?;
+                    place.has_number(class, word.unseen).then_some(())?;
                     weak += usize::from(place.fraction || place.same == Some(word.value));
                 }
             }
         }
         let proven = strong > 0 && filled > 1 || weak + waits.len() > 1 && filled > 2;
-        (missing * MISSING <= always).then_some((waits, proven))
+        (missing * MISSING <= always).then_some(Fit { waits, proven, filled: filled > 1 })
     }
 }
 

@@ -18,6 +18,8 @@
 //! * `content`, `untold`: objects to which only untyped pointers lead.
 //! * `leads`: what pointers prove.
 //! * `leaked`, `likeness`, `rivals`: leaked blocks that look like live objects.
+//! * `sample`: some leaked blocks of a large heap; `reach`: which blocks the passes look at; [`sampled_groups`]: the types of
+//!   groups, from a sample.
 //! * `vtables`: classes by vtables.
 //! * `maps`: maps with a fast hash.
 //! * [`count`]: the blocks of each type.
@@ -48,11 +50,14 @@ mod plan;
 pub mod pools;
 mod prefixes;
 mod propagate;
+mod reach;
 mod rivals;
 mod rust;
 mod rust_states;
 mod rust_states_walk;
 mod rust_walk;
+mod sample;
+pub mod sampled_groups;
 mod structure;
 mod tags;
 mod texts;

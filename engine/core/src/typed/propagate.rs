@@ -12,6 +12,7 @@ use super::content::Content;
 use super::family::Families;
 use super::maps::{HashMap, HashSet};
 use super::plan::{Plan, Plans};
+use super::sample::{self, Sample};
 use super::vtables::Vtables;
 use crate::cached_reader::CachedReader;
 use crate::dwarf::model::{Form, Id, Type, Types, VOID};
@@ -44,6 +45,8 @@ pub(super) struct Waiting {
 /// The state of the propagation.
 pub(super) struct Spread<'a, 'd> {
     pub(super) blocks: Blocks<'a>,
+    /// Only the types of these blocks are asked for.
+    pub(super) sample: Option<Sample>,
     pub(super) reader: CachedReader<'a>,
     pub(super) debug: &'d mut DebugTypes,
     pub(super) plans: Plans,
@@ -142,6 +145,7 @@ impl<'a, 'd> Spread<'a, 'd> {
             most_work: work,
             exhausted: false,
             blocks,
+            sample: None,
             reader,
             debug,
             plans: Plans::default(),
@@ -187,6 +191,14 @@ impl<'a, 'd> Spread<'a, 'd> {
             managed: HashMap::default(),
             made_records: HashMap::default(),
         }
+    }
+
+    /// Asks only for the types of leaked blocks at these addresses.
+    pub(super) fn take_sample(&mut self, leaked: Option<&[u64]>) {
+        let Some(leaked) = leaked else { return };
+        self.sample = Some(Sample::new(leaked));
+        self.work = self.work.min(sample::WORK);
+        self.most_work = self.work;
     }
 
     pub(super) fn types(&self) -> &Types {

@@ -10,6 +10,8 @@ use crate::dwarf::model::Id;
 const MOST: u64 = 1 << 32;
 /// The height of a tree: 6 children and more in each node.
 const MOST_HEIGHT: u64 = 26;
+/// Buckets of a table that are looked at where only a sample is asked for.
+const MOST_SAMPLED: u64 = 1 << 14;
 /// Elements that are checked before a table is believed.
 const CHECKED: usize = 64;
 /// The alignment of the buckets, and control bytes behind them (hashbrown, Group::WIDTH): at most and at least.
@@ -145,6 +147,9 @@ impl Spread<'_, '_> {
         }
         let (mut open, mut nodes, mut count) = (vec![(first, height, 0)], Vec::new(), 0u64);
         while let Some((at, height, parent)) = open.pop() {
+            if self.enough(nodes.len()) {
+                break;
+            }
             let kind = if height == 0 { node.leaf } else { node.inner?.0 };
             let found = self.exact(at, self.types().size(kind))?;
             self.budget = self.budget.checked_sub(1)?;
@@ -162,7 +167,7 @@ impl Spread<'_, '_> {
             nodes.push((found, kind, used));
         }
         // The thread may have died between the two.
-        (count.abs_diff(length) <= 1).then_some(())?;
+        (self.enough(nodes.len()) || count.abs_diff(length) <= 1).then_some(())?;
         let mut parts = Vec::new();
         for (at, kind) in [node.keys, node.values] {
             let plan = self.plans.of(self.debug, kind);
@@ -196,17 +201,21 @@ impl Spread<'_, '_> {
         let bytes = buckets.checked_mul(size).filter(|&bytes| bytes <= before && before - bytes < 4 * GROUP)?;
         let whole = before.checked_add(buckets)?;
         let fits = [LEAST_GROUP, GROUP].iter().any(|group| fits(whole + group, found.block.size));
-        if size == 0 || !buckets.is_power_of_two() || buckets > MOST || !fits || !self.works(buckets as usize / 8) {
+        let looked_at = if self.sample.is_some() { buckets.min(MOST_SAMPLED) } else { buckets };
+        if size == 0 || !buckets.is_power_of_two() || buckets > MOST || !fits || !self.works(looked_at as usize / 8) {
             return None;
         }
         let mut full = Vec::new();
-        for i in 0..buckets {
+        for i in 0..looked_at {
+            if self.enough(full.len()) {
+                break;
+            }
             if self.byte(control + i)? < 0x80 {
                 full.push(control - (i + 1) * size);
             }
         }
         let plan = self.plans.of(self.debug, element);
-        let right = full.len() as u64 == items;
+        let right = full.len() as u64 == items || self.enough(full.len()) || looked_at < buckets;
         if !right || !full.iter().take(CHECKED).all(|&at| self.plausible(at, size, 1, &plan)) {
             return None;
         }

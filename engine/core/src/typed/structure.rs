@@ -13,7 +13,6 @@ use super::plan::{Plan, What};
 use super::propagate::{fits, Spread, SMALL};
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
-use crate::graph::stream::Stream;
 
 /// Words of a block that are looked at: a bit for each.
 pub(super) const MOST_WORDS: u64 = 64;
@@ -104,19 +103,16 @@ impl Spread<'_, '_> {
         }
         let mut structs = Structures { candidates, lesser, by_size: HashMap::default(), looks: HashMap::default() };
         let (mut waiting, mut any) = (Vec::new(), false);
-        for (count, each) in Stream::new(self.blocks.heap()).enumerate() {
-            if count % CHECK == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-            let Some(found) = self.blocks.listed(&each) else { continue };
-            if !self.blocks.claim(found.number).is_some() {
-                match self.only_structure(found, &mut structs) {
+        self.each_block(control, |spread, found, _| {
+            if !spread.blocks.claim(found.number).is_some() {
+                match spread.only_structure(found, &mut structs) {
                     Judged::New => any = true,
                     Judged::Perhaps => waiting.push(found.block.address),
                     Judged::Never => {}
                 }
             }
-        }
+            true
+        })?;
         for _ in 1..ROUNDS {
             if !any {
                 return Ok(());

@@ -187,7 +187,7 @@ impl Spread<'_, '_> {
         let (size, word) = (self.types().size(element), self.word);
         let mut blocks = Vec::new();
         let mut at = nodes.0;
-        while at < nodes.1 {
+        while at < nodes.1 && !self.enough(blocks.len()) {
             let block = self.read(at)?;
             blocks.push((self.exact(block, size.checked_mul(each)?)?, at));
             at += word;
@@ -230,6 +230,9 @@ impl Spread<'_, '_> {
         let mut nodes = Vec::new();
         let mut next = first;
         while next != 0 && !(ring && next == header) {
+            if self.enough(nodes.len()) {
+                return self.nodes(nodes, node, from);
+            }
             nodes.push(self.exact(next, size)?);
             self.budget = self.budget.checked_sub(1)?;
             next = self.read(next.checked_add(node.next)?)?;
@@ -268,6 +271,9 @@ impl Spread<'_, '_> {
         let mut open = vec![(first, at + header)];
         let mut nodes = Vec::new();
         while let Some((next, parent)) = open.pop() {
+            if self.enough(nodes.len()) {
+                return self.nodes(nodes, node, from);
+            }
             let found = self.exact(next, size)?;
             if nodes.len() as u64 > count {
                 return None;
@@ -300,13 +306,13 @@ impl Spread<'_, '_> {
         let (mut next, count) = (self.read(from)?, self.read(at + count)?);
         let size = self.types().size(node.kind);
         let mut nodes = Vec::new();
-        while next != 0 {
+        while next != 0 && !self.enough(nodes.len()) {
             nodes.push(self.exact(next, size)?);
             self.budget = self.budget.checked_sub(1)?;
             (nodes.len() as u64 <= count.saturating_add(1)).then_some(())?;
             next = self.read(next)?;
         }
-        (count.abs_diff(nodes.len() as u64) <= 1).then_some(())?;
+        (self.enough(nodes.len()) || count.abs_diff(nodes.len() as u64) <= 1).then_some(())?;
         // The one bucket of a small table is in the table itself.
         if buckets != 0 && single.is_none_or(|single| buckets != at + single) {
             let found = self.exact(buckets, slots.checked_mul(self.word)?)?;
