@@ -19,6 +19,7 @@ _BLOCKS = 30_000
 _SESSIONS = {"c": "struct session", "c++": "Session", "rust": "debugged::Session"}
 _OF_SAMPLE = "some blocks of the group"
 _COUNTED = ("look-ups", "reads", "words", "taken")
+_MOST = {"reads": 3.0}  # the same number of objects lies in more pieces of memory
 
 
 @pytest.fixture
@@ -83,4 +84,4 @@ def test_the_work_for_the_types_of_leaks_does_not_grow_with_the_heap(tmp_path: P
         assert sum(group.count for group, typed, _sampled in made.groups if typed is None) <= 1
     assert min(small.work) > 0
     for name, before, after in zip(_COUNTED, small.work, large.work):
-        assert after <= 2 * before, (name, before, after)
+        assert after <= _MOST.get(name, 1.5) * before, (name, before, after)
