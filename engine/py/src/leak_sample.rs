@@ -17,6 +17,8 @@ use crate::watch::watched;
 
 /// A group of direct leaks, its type and the evidence where it has no kind, and whether only some blocks were looked at.
 type SampledRow = (Group, Option<(String, &'static str)>, bool);
+/// See `work` in `_engine.pyi`.
+type WorkRow = (u64, u64, u64, u64);
 
 #[pyfunction]
 #[pyo3(signature = (graph, kinds, index, heap, memory, taught, untyped, managed, strange, progress=None))]
@@ -32,7 +34,7 @@ pub fn sampled_leaks(
     managed: Vec<(u64, u32)>,
     strange: Vec<u32>,
     progress: Option<Bound<'_, PyAny>>,
-) -> PyResult<(Vec<SampledRow>, (u64, u64, u64, u64))> {
+) -> PyResult<(Vec<SampledRow>, WorkRow)> {
     let kinds = &*kinds;
     kinds.check(index)?;
     let mut memory = plain(memory);

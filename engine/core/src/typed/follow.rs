@@ -37,7 +37,7 @@ impl Spread<'_, '_> {
             wave.sort_unstable();
             wave.dedup();
             self.blocks.take(wave.len());
-            for address in self.to_follow(wave) {
+            for address in self.thinned(wave) {
                 count += 1;
                 if count % CHECK == 0 && control.cancelled() {
                     return Err(Stopped::Cancelled);

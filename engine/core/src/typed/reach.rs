@@ -19,7 +19,7 @@ const FAR: usize = 3;
 
 impl Spread<'_, '_> {
     /// Returns those of the blocks at these addresses that are to be followed. Of a large heap, enough objects of a type are.
-    pub(super) fn to_follow(&mut self, wave: Vec<u64>) -> Vec<u64> {
+    pub(super) fn thinned(&mut self, wave: Vec<u64>) -> Vec<u64> {
         let Some(mut sample) = self.sample.take() else { return wave };
         let kind_of = |address: &u64| self.blocks.at(*address).map(|found| self.blocks.claim(found.number).kind);
         let kinds: Vec<Option<Id>> = wave.iter().map(kind_of).collect();
