@@ -108,7 +108,8 @@ def _said(heap: ProcessHeap, blocks: Sequence[Block], is_type: bool, whose: str)
     texts = _differing(found, like)
     if texts:
         # The first block may be one that the program made as it began. Words say more than numbers.
-        texts = sorted(texts[(len(texts) - 1) // 2 :], key=str.isdigit)
+        parts = [text for text in texts if not text.isdigit()], [text for text in texts if text.isdigit()]
+        texts = [text for part in parts for text in part[(len(part) - 1) // 2 if part else 0 :]]
         another = f", another '{texts[1]}'" if texts[1:] else ""
         return _NUMBERS if any(map(str.isdigit, texts[:2])) else _DIFFERENT, f" ({whose} holds '{texts[0]}'{another})"
     best = (_NONE, "")
