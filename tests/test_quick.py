@@ -52,6 +52,7 @@ WHOLE_FILES = {
     "kernel/test_own_oracles.py",
     "kernel/test_own_symbols.py",
     "kernel/test_planted_slabs.py",
+    "kernel/test_rare.py",
     "kernel/test_sentences.py",
     "kernel/test_triage_servers.py",
     "kernel/test_triage_troubles.py",

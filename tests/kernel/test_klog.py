@@ -355,3 +355,12 @@ def test_a_line_before_a_lockup_is_not_its_sentence() -> None:
     )
     records = [Record(8.0, text, 0x80000001, 0) for text in lines]
     assert read_panic_log(records).message == lines[1]
+
+
+def test_who_printed_a_line() -> None:
+    """A task has its thread id, and its name where the kernel notes it. An interrupt has its CPU."""
+    line = Record(8.0, "text", 17, 6, 0, "kworker/0:1")
+    assert line.who == "T17 kworker/0:1"
+    assert line._replace(task="").who == "T17"
+    assert line._replace(caller=0x80000003).who == "C3 kworker/0:1"
+    assert line._replace(caller=None, task="").who == ""
