@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drgn import MissingDebugInfoError, Program
 
 from dmods.errors import UserError
-from drgnext import session
+from drgnext import launch, session
+from drgnext.kernel.dump import debuginfo
 from drgnext.kernel.dump.own_types import carried
 from drgnext.kernel.dump.own_types.declared import declarations
 from fixtures import answers, kernel
@@ -218,3 +220,19 @@ def test_a_type_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_vmlinux_is_taken_before_what_the_kernel_carries() -> None:
     done = answers.dmods("memstat", guest_of("6.1").vmcore, "-s", guest_of("6.1").vmlinux)
     assert "there is no vmlinux" not in done.stderr
+
+
+@pytest.mark.thorough("it opens a guest")
+def test_a_session_says_once_that_there_is_no_vmlinux(capsys: pytest.CaptureFixture[str]) -> None:
+    prog = Program()
+    prog.set_core_dump(str(guest_of("6.1").vmcore))
+    debuginfo.prepare(prog)
+    with suppress(MissingDebugInfoError):
+        prog.load_debug_info([], default=True)
+    said = []
+    for words in ([], [], ["--json"]):
+        launch._run("memstat", prog, words, {})
+        said.append(capsys.readouterr())
+    note = "there is no vmlinux: symbols and types are the kernel's own (see doctor)"
+    assert [each.err for each in said] == [f"note: {note}\n", "", ""]
+    assert json.loads(said[2].out)["notes"] == [note]
