@@ -54,5 +54,5 @@ def test_a_cut_dump_answers_or_names_the_proof(share: int, tmp_path: Path) -> No
         assert "its own is of no use: " in reason or "the dump " in reason
     else:
         notes = "; ".join(answer["notes"])
-        assert "symbols and types are those that the kernel carries" in notes
+        assert "symbols and types are the kernel's own" in notes
         assert "the dump is truncated" in notes
