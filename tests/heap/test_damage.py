@@ -101,6 +101,7 @@ def test_the_guard_behind_a_block_speaks_for_it(tmp_path: Path, mode: str) -> No
 CUTS = [2, 45, 80, 95, 99]  # percent
 
 
+@pytest.mark.quick("arenas-dynamic")
 @pytest.mark.parametrize(("program", "variant"), [("freed", "static"), ("arenas", "dynamic"), ("tcstats", "dynamic")])
 def test_what_is_not_in_the_dump_is_not_damaged(tmp_path: Path, program: str, variant: str) -> None:
     """Each whole core is clean. Of tcstats, the dump lacks megabytes in one piece."""

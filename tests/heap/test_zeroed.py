@@ -12,6 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from dmods.corefile.target import CoreFile
+from dmods.machine.absent import absences
 from dmods.process.mappings import mapping_at
 from dmods.process.stack_bounds import first_stack
 from fixtures import answers, userlands
@@ -87,8 +88,7 @@ def test_zeros_that_gdb_wrote_are_no_answer(
     assert check["totals"]["problems"] == 0  # what gdb did not read is no damage
     findings = answers.by_name(answers.answer(target, "triage"))["findings"]
     assert "leak" not in {row["kind"] for row in findings}
-    remarks = answers.by_name(answers.answer(target, "doctor"))["doctor"]
-    absent = [row["found"] for row in remarks if "wrote zeros" in row["found"]]
+    absent = [each.why for each in absences(target) if "wrote zeros" in each.why]  # doctor and triage have these
     assert len(absent) == (address not in (None, _arena))
     assert all(what in each for each in absent)
 
