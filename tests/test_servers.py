@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from fixtures.servers import judge, table
+from fixtures.servers.place import Filled, Place
 from fixtures.servers.row import Row, rows
 
-ROW = Row("cache", "server", ("1.0",), "a full cache", 9, 1, ("'key-1'",), lambda _place, _count: None)  # type: ignore
+
+def never(_place: Place, _count: int) -> Filled:
+    raise AssertionError("no server is started here")
+
+
+ROW = Row("cache", "server", ("1.0",), "a full cache", 9, 1, ("'key-1'",), never)
 
 
 def seen(commands: int | None = 1, **given: object) -> judge.Seen:

@@ -290,7 +290,7 @@ def test_tables_that_lie() -> None:
 
 
 def test_a_symbol_whose_section_has_another_number(tmp_path: Path) -> None:
-    """As in Deno, where all dynamic symbols say .init and lie in .text. Data and thread-local data are as they were."""
+    """Deno's dynamic symbols all have the number of .init, and the addresses of functions in .text."""
     source = tmp_path / "numbers.c"
     source.write_text(
         "int first(void) { return 1; } int second(void) { return 2; } int data = 3; _Thread_local int tls = 4;"

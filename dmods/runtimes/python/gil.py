@@ -15,9 +15,8 @@ from typing import Optional
 from dmods.base.named_tuple import NamedTuple
 from dmods.runtimes.python.runtime import Python, PythonThread
 
-_WORDS = (
-    512  # of _PyRuntime (3.11: it is at 0x168), or of the state of an interpreter (3.12: at 0x410), that are searched
-)
+# The words that are searched of _PyRuntime (3.11: it is at 0x168), or of the state of an interpreter (3.12: at 0x410).
+_WORDS = 512
 _INTERVAL = range(1, 10**9)  # microseconds: sys.setswitchinterval
 _NAMED = 3  # interpreters
 _HOLDER, _LOCKED = 8, 16  # in the structure, until 3.12
