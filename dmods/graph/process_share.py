@@ -20,8 +20,8 @@ class ProcessMemory:
 
     ``own`` is what the process has touched. ``heap`` is the part in which dmods walks blocks, without free pages that
     were never touched. ``in_use`` are the blocks that roots hold or that leaked, and ``free`` is what the allocator has
-    free. ``leaked_touched`` is the touched part of ``leaked``. ``never_touched`` are bytes of blocks in use, leaked or
-    not, that were never touched. ``untouched`` has the blocks with most of them: (address, such bytes).
+    free. ``leaked_touched`` and ``free_touched`` are the touched parts. ``never_touched`` are bytes of blocks in use,
+    leaked or not, that were never touched. ``untouched`` has the blocks with most of them: (address, such bytes).
     """
 
     own: int
@@ -30,6 +30,7 @@ class ProcessMemory:
     leaked: int
     leaked_touched: int
     free: int
+    free_touched: int
     untouched: Sequence[tuple[int, int]] = ()
     never_touched: int = 0
     largest: Optional[AddressRange] = None  # the largest anonymous mapping without blocks
@@ -76,6 +77,7 @@ def process_memory(owners: Owners) -> ProcessMemory:
         leaked.bytes,
         leaked.touched,
         ledger.use(FREE_MEMORY).bytes - pages.untouched,
+        ledger.use(FREE_MEMORY).touched,
         ledger.blocks,
         in_use.untouched + leaked.untouched,
         largest,

@@ -92,7 +92,7 @@ def _free(memory: ProcessMemory) -> Iterator[Suspect]:
     """Yield what the allocator holds free, if that is most of the heap."""
     if memory.free < max(LEAST, HELD_BACK * memory.heap):
         return
-    share, of_process = memory.free / memory.heap, memory.share(memory.free)
+    share, of_process = memory.free / memory.heap, memory.share(memory.free, memory.free - memory.free_touched)
     sentence = (
         f"{share:.0%} of the heap's {human_size(memory.heap)} is free memory that the allocator holds back "
         f"({sizes_in_words(memory.free, of_process)}); the program uses {human_size(memory.in_use)}"

@@ -229,7 +229,7 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
     # The first line of the verdict says how it ended.
     facts = [
         *_brief(found),
-        *map(_offered, crash.facts),
+        *(_offered(line, screen.MORE not in without) for line in crash.facts),
         *([Line("signature", named.text)] if named is not None else []),
     ]
     if screen.ENDS in without:
@@ -249,9 +249,11 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
         yield Table("stack", LINES, rows, style="plain", indent=4, joined=True, footer=footer, only="text")
 
 
-def _offered(line: Line) -> Line:
-    """Return the line with the command that shows all of it."""
-    return Line(line.name, f"{line.text} (type: {as_typed(_PYSTACK)})") if line.name == PYTHON else line
+def _offered(line: Line, whole: bool) -> Line:
+    """Return the line with the command that shows all of it: ``whole``, with the words that name the dump."""
+    if line.name != PYTHON:
+        return line
+    return Line(line.name, f"{line.text} (type: {as_typed(_PYSTACK)})" if whole else f"{line.text}: {_PYSTACK}")
 
 
 def _memory(memory: Memory, drawn: bool) -> Iterator[Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,20 @@ def test_every_leak_and_no_other(allocator: str) -> None:
     assert any(f"malloc of this process is {allocator}" in note for note in report["notes"])
 
 
+def _is_missed(problem: str) -> bool:
+    # A cycle of which a block is missed is missed as a whole.
+    return problem.startswith(("missed", "not reported", "the cycle"))
+
+
+def _too_many(missed: Iterable[str], made: CoreSet) -> list[str]:
+    """Return the leaks that were missed, if they are more than a few.
+
+    tcmalloc's own tables keep old pointers into large spans, wherever these happen to lie.
+    """
+    found = list(missed)
+    return found if len(found) > len(made.truth.leaked) // 50 + 2 else []
+
+
 @pytest.mark.thorough("a program with a million pointers")
 @pytest.mark.parametrize(
     ("program", "allocator"),
@@ -88,21 +103,21 @@ def test_every_leak_and_no_other(allocator: str) -> None:
 )
 def test_other_programs(program: str, allocator: str) -> None:
     made = take(program, allocator)
-    assert not problems(opened(made)[1], made, OTHER_LAYOUT if program == "stale" else set())
+    found = problems(opened(made)[1], made, OTHER_LAYOUT if program == "stale" else set())
+    if allocator == TCMALLOC:
+        found = [each for each in found if not _is_missed(each)] + _too_many(filter(_is_missed, found), made)
+    assert not found
 
 
 @pytest.mark.thorough("other programs are tested")
 @pytest.mark.parametrize("allocator", [TCMALLOC, MIMALLOC])
 @pytest.mark.parametrize("program", ["graph", "freed", "ownstacks"])
 def test_nothing_in_use_is_reported(allocator: str, program: str) -> None:
-    """tcmalloc's own tables keep stale pointers into large spans. So a few leaks of large blocks may be missed."""
     made = take(program, allocator)
     heap = opened(made)[1]
     found = problems(heap, made, set())
-    # A cycle of which a block is missed is missed as a whole.
-    missed = [each for each in found if each.startswith(("missed", "not reported", "the cycle"))]
-    assert found == missed
-    assert len(missed) <= (len(made.truth.leaked) // 50 + 2 if allocator == TCMALLOC else 0)
+    assert not [each for each in found if not _is_missed(each)]
+    assert not (_too_many(found, made) if allocator == TCMALLOC else found)
 
 
 @pytest.mark.thorough("findleaks is tested")

@@ -21,7 +21,8 @@
 //! * `listing`: lists of blocks with their states.
 //! * [`states`]: the states of blocks, in address order; `sizes`: how many blocks of each size are in which state.
 //! * [`number`]: the width of the numbers that name words.
-//! * [`ends`]: words that are the end of a block and the beginning of the next one.
+//! * [`ends`]: words that are the end of a block and the beginning of the next one; `string_room`: words behind the text of
+//!   a string.
 
 mod build;
 pub mod ends;
@@ -47,6 +48,7 @@ pub mod slot_blocks;
 pub mod slots;
 pub mod stale_links;
 pub mod states;
+mod string_room;
 pub mod tcache;
 mod text;
 mod together;

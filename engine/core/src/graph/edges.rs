@@ -1,8 +1,4 @@
-//! Sets of edges of the heap's tables, and the edges of a block.
-
-use crate::blocks::index::Region;
-use crate::blocks::number::Index;
-use crate::blocks::runs::REGION;
+//! Sets of edges of the heap's tables.
 
 /// Words of a group: see [`Edges`].
 const GROUP: usize = 64;
@@ -75,29 +71,5 @@ impl Edges {
                 left &= left - 1;
             }
         }
-    }
-}
-
-/// Calls `each` with (offset in words, number of the edge) for each pointer in the block whose chunk begins at a granule.
-#[inline(always)]
-pub fn each_edge<I: Index, const P: usize>(
-    regions: &[Region<I, P>],
-    granule: usize,
-    (mut edge, end): (usize, usize),
-    mut each: impl FnMut(usize, usize),
-) {
-    let first = granule * P + 2;
-    let mut word = first;
-    while edge < end {
-        let Some(region) = regions.get(word / (REGION * P)) else { return };
-        let part = word % (REGION * P) / 64;
-        let mut bits = region.pointers(part) & u64::MAX << (word % 64);
-        let base = word - word % 64;
-        while bits != 0 && edge < end {
-            each(base + bits.trailing_zeros() as usize - first, edge);
-            bits &= bits - 1;
-            edge += 1;
-        }
-        word = base + 64;
     }
 }

@@ -1,12 +1,12 @@
 //! Blocks that are judged one by one: arrays, blocks of rare kinds, and chunks that are larger than they have to be. See
 //! [`super::regular`].
 
-use super::edges::{each_edge, Edges};
+use super::edges::Edges;
 use super::fields::{element_of, smaller, Counts, Field, Target, ARRAY, SLACK, SMALL};
 use super::offsets::offsets;
 use super::regular::{kind, Judge, SAMPLE};
 use crate::blocks::ends::word_of_edge;
-use crate::blocks::index::{edges_of, Block};
+use crate::blocks::index::{each_edge, edges_of, Block};
 use crate::blocks::number::Index;
 use crate::image::Image;
 use std::cmp::Ordering;

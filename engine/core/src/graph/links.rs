@@ -2,10 +2,10 @@
 //!
 //! Several passes look at the same pointers. Here each is looked up in the tables once.
 
-use super::edges::each_edge;
 use super::numbering::{is_start, HeapGraph};
 use super::search::Graph;
 use super::sources::{is_sampled, Source, Sources};
+use crate::blocks::index::each_edge;
 use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
 

@@ -1,8 +1,7 @@
 //! The places of a block's pointers, and what it begins with.
 
-use super::edges::each_edge;
 use super::fields::LARGEST_ELEMENT;
-use crate::blocks::index::{Block, Tables};
+use crate::blocks::index::{each_edge, Block, Tables};
 use crate::blocks::number::Index;
 use crate::cached_reader::CachedReader;
 use crate::image::Image;

@@ -28,7 +28,7 @@
 //!
 //! This decides whose memory a block is, never whether it leaks: marking follows all edges.
 
-use super::edges::{each_edge, Edges};
+use super::edges::Edges;
 use super::fields::{smaller, Counts, Field, Rare, Target, ARRAY, MANY, SMALL};
 use super::kinds_of_targets::{Kinds, Waiting};
 use super::numbering::HeapGraph;
@@ -37,7 +37,7 @@ use super::offsets::{begins_with_text, text_length, TEXT};
 use super::roots::Named;
 use super::sources::{is_sampled, Source, Sources, CHECK};
 use super::sparse::Sparse;
-use crate::blocks::index::{edges_of, Block, Each, Tables, EVERY};
+use crate::blocks::index::{each_edge, edges_of, Block, Each, Tables, EVERY};
 use crate::blocks::number::Index;
 use crate::blocks::runs::REGION;
 use crate::cached_reader::CachedReader;

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::edges::each_edge;
 use super::kinds_of_targets::Kinds;
 use super::links::{Link, Links};
 use super::search::Graph;
 use super::sources::{is_sampled, Source};
 use super::tally::Tally;
+use crate::blocks::index::each_edge;
 use crate::blocks::number::Index;
 use crate::contents::CLASSES;
 use crate::control::{Control, Stopped};

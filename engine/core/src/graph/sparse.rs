@@ -8,10 +8,9 @@
 //!
 //! The other pointers are left over, in members that nobody writes.
 
-use super::edges::each_edge;
 use super::fields::{Counts, SMALL};
 use super::kinds_of_targets::Kinds;
-use crate::blocks::index::{edges_of, Block, Tables};
+use crate::blocks::index::{each_edge, edges_of, Block, Tables};
 use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
 

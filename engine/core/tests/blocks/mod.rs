@@ -8,6 +8,7 @@ pub mod made;
 mod parts;
 pub mod plain;
 pub mod reference;
+mod strings;
 mod text;
 mod together;
 mod wide;

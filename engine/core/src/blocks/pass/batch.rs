@@ -7,6 +7,7 @@ use super::chunk_scan::ChunkScan;
 use super::part::Part;
 use super::report::Request;
 use crate::blocks::number::Index;
+use crate::blocks::string_room::Headers;
 use crate::blocks::word_map::PlacedRun;
 use crate::control::Control;
 
@@ -28,11 +29,11 @@ impl<'a, I: Index, const P: usize> Batch<'a, I, P> {
 
     /// Scans the runs.
     #[inline(always)]
-    pub(super) fn run(self, buffer: &mut Vec<u8>, request: &Request, control: &Control) {
+    pub(super) fn run(self, buffer: &mut Vec<u8>, headers: &mut Headers<I>, request: &Request, control: &Control) {
         let Batch { scans, mut first, mut edges } = self;
         for mut scan in scans {
             scan.set_room(first, edges);
-            scan.run(buffer, request.dead, request.watch, control);
+            scan.run(buffer, headers, request, control);
             (first, edges) = scan.room_left();
         }
     }

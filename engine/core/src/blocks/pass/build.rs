@@ -14,6 +14,7 @@ use crate::blocks::guide::Guide;
 use crate::blocks::index::{Edges, Region, Tables};
 use crate::blocks::number::Index;
 use crate::blocks::runs::{Run, GRANULE, REGION};
+use crate::blocks::string_room::{self, Headers};
 use crate::blocks::word_map::WordMap;
 use crate::control::{Control, Stopped};
 use crate::hw;
@@ -52,7 +53,8 @@ pub fn build<I: Index, const P: usize>(
     let mut of_parts = vec![RunReport::default(); divided.iter().map(|(_, parts)| parts.len()).sum()];
     let missing = Mutex::new(Vec::new());
     let mut all = Share { regions: &mut regions, free: &mut free, edges: edges.as_mut_slice() };
-    do_all(deal(&request, &word_map, &divided, bytes, all.again(), &mut of_parts, &missing), &request, control);
+    let jobs = deal(&request, &word_map, &divided, bytes, all.again(), &mut of_parts, &missing);
+    let mut headers = do_all(jobs, &request, control);
     let mut reports = Vec::with_capacity(divided.len());
     let mut left = &of_parts[..];
     for (index, parts) in &divided {
@@ -70,7 +72,8 @@ pub fn build<I: Index, const P: usize>(
             let mut report = RunReport::default();
             let edges = std::mem::take(&mut share.edges);
             let scan = ChunkScan::new(request.image, &word_map, *index, Part::whole(placed), share, &mut report);
-            do_all(vec![(0, Job::Chunks(Batch::new(vec![scan], placed.edge, edges)))], &request, control);
+            let jobs = vec![(0, Job::Chunks(Batch::new(vec![scan], placed.edge, edges)))];
+            headers.append(do_all(jobs, &request, control));
             report
         }));
     }
@@ -90,7 +93,8 @@ pub fn build<I: Index, const P: usize>(
     }
     holes.sort_unstable();
     let guide = Guide::new(regions.iter().map(|region| region.edge));
-    let tables = Tables { word_map, regions, edges, guide, free, holes, used_end };
+    let mut tables = Tables { word_map, regions, edges, guide, free, holes, used_end };
+    string_room::empty(&mut tables, request.image, headers, control)?;
     let mut missing = missing.into_inner().unwrap_or_else(|e| e.into_inner());
     missing.sort_unstable();
     Ok(Built { tables, reports, dropped, missing })
@@ -166,18 +170,24 @@ fn share_of<'a, I: Index, const P: usize>(
     all.take(word_map.region_end(runs.end - 1) - placed.region, edges_end - placed.edge)
 }
 
-/// Does all jobs, on several threads. The largest come first.
-fn do_all<I: Index, const P: usize>(mut jobs: Vec<(u64, Job<I, P>)>, request: &Request, control: &Control) {
+/// Does all jobs, on several threads. The largest come first. Returns what may be headers of strings.
+fn do_all<I: Index, const P: usize>(
+    mut jobs: Vec<(u64, Job<I, P>)>,
+    request: &Request,
+    control: &Control,
+) -> Headers<I> {
     jobs.sort_by_key(|&(bytes, _)| std::cmp::Reverse(bytes));
     let threads = request.threads.min(jobs.len());
     let jobs = Mutex::new(jobs.into_iter());
+    let all = Mutex::new(Headers::default());
     let work = || {
-        let mut buffer = Vec::new();
+        let (mut buffer, mut headers) = (Vec::new(), Headers::default());
         loop {
             let job = jobs.lock().unwrap_or_else(|e| e.into_inner()).next();
-            let Some((_, job)) = job else { return };
-            hw::fast_work(Scanning { job, buffer: &mut buffer, request, control });
+            let Some((_, job)) = job else { break };
+            hw::fast_work(Scanning { job, buffer: &mut buffer, headers: &mut headers, request, control });
         }
+        all.lock().unwrap_or_else(|e| e.into_inner()).append(headers);
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
@@ -185,6 +195,7 @@ fn do_all<I: Index, const P: usize>(mut jobs: Vec<(u64, Job<I, P>)>, request: &R
         }
         work();
     });
+    all.into_inner().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Separates runs that are mostly not in the dump, so that the tables are in proportion to what is there, whatever a size
@@ -215,6 +226,7 @@ enum Job<'a, I: Index, const P: usize> {
 struct Scanning<'j, 'a, I: Index, const P: usize> {
     job: Job<'a, I, P>,
     buffer: &'j mut Vec<u8>,
+    headers: &'j mut Headers<I>,
     request: &'j Request<'a>,
     control: &'j Control,
 }
@@ -224,8 +236,8 @@ impl<I: Index, const P: usize> hw::Work for Scanning<'_, '_, I, P> {
     #[inline(always)]
     fn run<const FAST: bool>(self) {
         match self.job {
-            Job::Chunks(batch) => batch.run(self.buffer, self.request, self.control),
-            Job::Headerless(scan) => scan.run(self.buffer, self.request.dead, self.control),
+            Job::Chunks(batch) => batch.run(self.buffer, self.headers, self.request, self.control),
+            Job::Headerless(scan) => scan.run(self.buffer, self.headers, self.request.dead, self.control),
         }
     }
 }

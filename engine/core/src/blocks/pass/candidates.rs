@@ -1,5 +1,7 @@
 //! Candidate pointers: words whose value lies in some run.
 
+use crate::blocks::number::Index;
+use crate::blocks::string_room::{Headers, Place};
 use crate::blocks::text::is_text;
 use crate::blocks::word_map::{PlacedRun, WordMap};
 use crate::hw;
@@ -27,21 +29,35 @@ pub(super) fn fill(image: &Image, start: u64, buffer: &mut [u8], mut missing: im
     }
 }
 
-/// Range-tests the 64 words of part number `index` of `bytes`, which is in the run `placed` at address `at`. `allowed`
-/// masks the words that can be pointers. Calls `keep` for each word that points into a run and is not text, with its
-/// number and the number of the word that it names.
+/// Bytes of a run as a scan has read them.
+#[derive(Clone, Copy)]
+pub(super) struct Window<'a> {
+    pub(super) image: &'a Image,
+    /// Where they begin.
+    pub(super) start: u64,
+    pub(super) bytes: &'a [u8],
+    /// How many of them may be parts of one text.
+    pub(super) together: usize,
+}
+
+/// Range-tests the 64 words of part number `index` of a window, which is in the run `placed`. `allowed` masks the words
+/// that can be pointers. Calls `keep` for each word that points into a run and is not text, with its number and the number
+/// of the word that it names. Keeps what may be the header of a string.
 #[inline(always)]
-pub(super) fn pointers<const P: usize>(
+pub(super) fn pointers<I: Index, const P: usize>(
     word_map: &WordMap<P>,
     placed: &PlacedRun,
-    at: u64,
-    (bytes, index): (&[u8], usize),
+    (window, index): (Window, usize),
+    headers: &mut Headers<I>,
     allowed: u64,
     dead: &[(u64, u64)],
     mut keep: impl FnMut(usize, usize),
 ) {
     let size = PART * WordMap::<P>::WORD as usize;
-    let part = &bytes[index * size..(index + 1) * size];
+    let part = &window.bytes[index * size..(index + 1) * size];
+    let first = index * size / window.together * window.together;
+    let text = &window.bytes[first..(first + window.together).min(window.bytes.len())];
+    let at = window.start + (index * size) as u64;
     let mut mask = in_spans::<P>(part, &word_map.spans) & allowed;
     while mask != 0 {
         let bit = mask.trailing_zeros() as usize;
@@ -49,14 +65,17 @@ pub(super) fn pointers<const P: usize>(
         let value = word::<P>(part, bit);
         let own = value.wrapping_sub(placed.lo) < placed.hi - placed.lo;
         let target = if own { Some(WordMap::<P>::word_in(placed, value)) } else { word_map.word_of(value) };
-        let Some(target) = target.filter(|_| !is_text(word_map, bytes, index * PART + bit)) else { continue };
+        let in_text = |_: &usize| !is_text(word_map, text, (index * size - first) / size * PART + bit);
+        let Some(target) = target.filter(in_text) else { continue };
+        let here = at + bit as u64 * WordMap::<P>::WORD;
         if !dead.is_empty() {
-            let here = at + bit as u64 * WordMap::<P>::WORD;
             // Sorted: every object that CPython's collector tracks has two words that are no pointers of the program.
             if dead.get(dead.partition_point(|d| d.1 <= here)).is_some_and(|d| d.0 <= here) {
                 continue;
             }
         }
+        let place = Place { image: window.image, bytes: window.bytes, index: index * PART + bit, address: here };
+        headers.meet::<P>(place, target);
         keep(bit, target);
     }
 }

@@ -1,29 +1,31 @@
 //! Runs of chunks. While a block of the file is in the cache, its headers are walked and its words are range-tested.
 
-use super::candidates::{fill, is_zero, pointers, BLOCK};
+use super::candidates::{fill, is_zero, pointers, Window, BLOCK};
 use super::chunk_scan::ChunkScan;
+use super::report::Request;
 use crate::blocks::number::Index;
 use crate::blocks::runs::{Kind, GRANULE, REGION, REGION_BYTES};
-use crate::blocks::tcache::TcacheShape;
+use crate::blocks::string_room::Headers;
 use crate::cached_reader::CachedReader;
 use crate::control::Control;
 use crate::words::grow_to;
 
-impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
+impl<'a, I: Index, const P: usize> ChunkScan<'a, I, P> {
     #[inline(always)]
-    pub(super) fn run(&mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[TcacheShape], control: &Control) {
+    pub(super) fn run(&mut self, buffer: &mut Vec<u8>, headers: &mut Headers<I>, request: &Request, control: &Control) {
+        let dead = request.dead;
         let run = self.placed.run;
         grow_to(buffer, (run.end - run.start).saturating_add(2 * REGION_BYTES).min(BLOCK as u64) as usize);
         self.report.used_end = run.end;
         if run.kind == Kind::Mmapped {
-            self.single(buffer, dead, control);
+            self.single(buffer, headers, dead, control);
             return;
         }
         // One more header lies beyond the run's end: its PREV_INUSE belongs to the last chunk, and so does its prev_size.
         let end = self.part.next.map_or(run.end + GRANULE, |_| self.part.end);
         let first = dead.partition_point(|d| d.1 <= self.part.start);
         let dead = &dead[first..dead.partition_point(|d| d.0 < end).max(first)];
-        let mut window = CachedReader::new(self.image);
+        let mut reader = CachedReader::new(self.image);
         let mut start = self.part.start;
         let mut back = self.number(0) * REGION;
         while start < end && !control.cancelled() {
@@ -34,18 +36,16 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
                 self.hole_end = self.image.data_from(start + len as u64, end);
                 self.note_missing(start + len as u64, self.hole_end);
             }
-            self.walk(start, &buffer[..len], &mut window, watch);
-            for (i, bytes) in
-                buffer[..len.next_multiple_of(REGION_BYTES as usize)].chunks_exact(REGION_BYTES as usize).enumerate()
-            {
-                let at = start + i as u64 * REGION_BYTES;
-                self.keep_candidates(at, bytes, dead, &mut back);
+            self.walk(start, &buffer[..len], &mut reader, request.watch);
+            let window = self.window(start, &buffer[..len.next_multiple_of(REGION_BYTES as usize)]);
+            for region in 0..window.bytes.len() / REGION_BYTES as usize {
+                self.keep_candidates(window, region, headers, dead, &mut back);
             }
             start += len as u64;
             control.add(len as u64);
         }
         match self.part.next {
-            Some(next) => self.arrive(next, &mut window),
+            Some(next) => self.arrive(next, &mut reader),
             None => self.finish(),
         }
         self.report.edges = self.count;
@@ -85,7 +85,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     }
 
     /// Scans an mmapped chunk: one block, whose candidates are one list.
-    fn single(&mut self, buffer: &mut [u8], dead: &[(u64, u64)], control: &Control) {
+    fn single(&mut self, buffer: &mut [u8], headers: &mut Headers<I>, dead: &[(u64, u64)], control: &Control) {
         let run = self.placed.run;
         self.regions[0].start = 1;
         self.regions[0].edge = I::new(self.part.edge);
@@ -104,8 +104,9 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
                 start = data;
                 continue;
             }
-            for (i, bytes) in buffer[..whole].chunks_exact(REGION_BYTES as usize).enumerate() {
-                self.candidates(start + i as u64 * REGION_BYTES, bytes, [u64::MAX; P], dead);
+            let window = self.window(start, &buffer[..whole]);
+            for region in 0..whole / REGION_BYTES as usize {
+                self.candidates(window, region, headers, [u64::MAX; P], dead);
             }
             start += len as u64;
             control.add(len as u64);
@@ -117,14 +118,28 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         self.free[1] = 1;
     }
 
-    /// Range-tests the words of one region. `allowed` masks the words that can be pointers. Returns which ones were kept.
+    fn window<'w>(&self, start: u64, bytes: &'w [u8]) -> Window<'w>
+    where
+        'a: 'w,
+    {
+        Window { image: self.image, start, bytes, together: REGION_BYTES as usize }
+    }
+
+    /// Range-tests the words of one region of a window. `allowed` masks the words that can be pointers. Returns which ones
+    /// were kept.
     #[inline(always)]
-    fn candidates(&mut self, at: u64, bytes: &[u8], allowed: [u64; P], dead: &[(u64, u64)]) -> [u64; P] {
+    fn candidates(
+        &mut self,
+        window: Window,
+        region: usize,
+        headers: &mut Headers<I>,
+        allowed: [u64; P],
+        dead: &[(u64, u64)],
+    ) -> [u64; P] {
         let mut kept = [0u64; P];
-        let stride = 64 * Self::WORD as usize;
         for i in 0..P {
-            let here = at + (i * stride) as u64;
-            pointers(self.word_map, &self.placed, here, (bytes, i), allowed[i], dead, |bit, target| {
+            let part = (window, region * P + i);
+            pointers(self.word_map, &self.placed, part, headers, allowed[i], dead, |bit, target| {
                 kept[i] |= 1 << bit;
                 self.edges[self.count] = I::new(target);
                 self.count += 1;
@@ -134,22 +149,29 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     }
 
     #[inline(always)]
-    fn keep_candidates(&mut self, at: u64, bytes: &[u8], dead: &[(u64, u64)], back: &mut usize) {
-        let index = ((at - self.part.start) / REGION_BYTES) as usize;
+    fn keep_candidates(
+        &mut self,
+        window: Window,
+        region: usize,
+        headers: &mut Headers<I>,
+        dead: &[(u64, u64)],
+        back: &mut usize,
+    ) {
+        let index = ((window.start - self.part.start) / REGION_BYTES) as usize + region;
         let number = self.number(index);
         let edge = self.part.edge + self.count;
-        let region = &mut self.regions[index];
-        region.edge = I::new(edge);
-        region.set_back(number, *back);
-        if region.start != 0 {
-            *back = number * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
+        let entry = &mut self.regions[index];
+        entry.edge = I::new(edge);
+        entry.set_back(number, *back);
+        if entry.start != 0 {
+            *back = number * REGION + (REGION - 1 - entry.start.leading_zeros() as usize);
         }
         // A closure would not be compiled for this CPU's instructions.
         let mut allowed = [0; P];
         for (i, allowed) in allowed.iter_mut().enumerate() {
-            *allowed = !region.size_words(i);
+            *allowed = !entry.size_words(i);
         }
-        let kept = self.candidates(at, bytes, allowed, dead);
+        let kept = self.candidates(window, region, headers, allowed, dead);
         for (i, kept) in kept.into_iter().enumerate() {
             *self.regions[index].bits_mut(i) |= kept;
         }

@@ -1,12 +1,13 @@
 //! The pass over blocks without headers. The blocks and their states are known before. The pass keeps the candidate
 //! pointers of the live ones.
 
-use super::candidates::{fill, is_zero, pointers, BLOCK};
+use super::candidates::{fill, is_zero, pointers, Window, BLOCK};
 use super::report::Request;
 use super::share::Share;
 use crate::blocks::index::Region;
 use crate::blocks::number::Index;
 use crate::blocks::runs::{Kind, REGION};
+use crate::blocks::string_room::Headers;
 use crate::blocks::word_map::{PlacedRun, WordMap};
 use crate::control::Control;
 use crate::image::Image;
@@ -52,7 +53,13 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
     }
 
     #[inline(always)]
-    pub(super) fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], control: &Control) {
+    pub(super) fn run(
+        mut self,
+        buffer: &mut Vec<u8>,
+        headers: &mut Headers<I>,
+        dead: &[(u64, u64)],
+        control: &Control,
+    ) {
         for index in self.runs.clone() {
             if control.cancelled() {
                 return;
@@ -61,8 +68,8 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
             let first = dead.partition_point(|d| d.1 <= placed.run.start);
             let dead = &dead[first..dead.partition_point(|d| d.0 < placed.run.end).max(first)];
             match placed.run.kind {
-                Kind::Slab => self.slab(buffer, &placed, dead),
-                _ => self.extent(buffer, &placed, dead, control),
+                Kind::Slab => self.slab(buffer, headers, &placed, dead),
+                _ => self.extent(buffer, headers, &placed, dead, control),
             }
             control.add(placed.run.end - placed.run.start);
         }
@@ -96,7 +103,7 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
     }
 
     #[inline(always)]
-    fn slab(&mut self, buffer: &mut Vec<u8>, placed: &PlacedRun, dead: &[(u64, u64)]) {
+    fn slab(&mut self, buffer: &mut Vec<u8>, headers: &mut Headers<I>, placed: &PlacedRun, dead: &[(u64, u64)]) {
         let (slots, stride, size) = (placed.run.slots(), placed.run.stride(), placed.run.usable as usize);
         let map = self.maps.get(placed.run.map as usize..).unwrap_or_default();
         let is_free = |slot: usize| map.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 != 0);
@@ -114,9 +121,9 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
         let edges = &mut self.edges[placed.edge - self.word_map.runs[self.runs.start].edge..];
         let (mut count, mut region) = (0, 0);
         regions[0].edge = I::new(placed.edge);
+        let window = Window { image: self.image, start: placed.run.start, bytes: &buffer[..whole], together: whole };
         for i in 0..whole / Self::PART {
-            let at = placed.run.start + (i * Self::PART) as u64;
-            pointers(self.word_map, placed, at, (&buffer[..whole], i), u64::MAX, dead, |bit, target| {
+            pointers(self.word_map, placed, (window, i), headers, u64::MAX, dead, |bit, target| {
                 let offset = i * Self::PART + bit * WordMap::<P>::WORD as usize;
                 let (slot, within) = (offset / size, offset % size);
                 if slot >= slots || is_free(slot) {
@@ -147,7 +154,14 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
     }
 
     #[inline(always)]
-    fn extent(&mut self, buffer: &mut Vec<u8>, placed: &PlacedRun, dead: &[(u64, u64)], control: &Control) {
+    fn extent(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        headers: &mut Headers<I>,
+        placed: &PlacedRun,
+        dead: &[(u64, u64)],
+        control: &Control,
+    ) {
         self.begin(placed, 0, false);
         self.begin(placed, REGION, true);
         let base = placed.edge - self.word_map.runs[self.runs.start].edge;
@@ -163,9 +177,9 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
                 at = self.image.data_from(at + len as u64, end);
                 continue;
             }
+            let window = Window { image: self.image, start: at, bytes: &buffer[..whole], together: whole };
             for i in 0..whole / Self::PART {
-                let here = at + (i * Self::PART) as u64;
-                pointers(self.word_map, placed, here, (&buffer[..whole], i), u64::MAX, dead, |_, target| {
+                pointers(self.word_map, placed, (window, i), headers, u64::MAX, dead, |_, target| {
                     self.edges[base + count] = I::new(target);
                     count += 1;
                 });
