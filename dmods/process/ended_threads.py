@@ -104,8 +104,10 @@ def _start_offset(target: Target, words: Words, stacks: Sequence[ThreadStack]) -
         if stack.tcb is None or not stack.start <= stack.tcb < stack.end:
             continue  # the first thread has no such function
         first, fields = _fields(target, words, stack.tcb)
-        sizes = (stack.end - stack.start,)
-        blocks = [n for n in range(len(fields) - 1) if fields[n] == stack.start and fields[n + 1] in sizes]
+        block = stack.start, stack.end - stack.start  # stackblock and stackblock_size
+        blocks = [n for n, pair in enumerate(zip(fields, fields[1:])) if pair == block]
+        if not blocks:
+            continue  # other memory follows the stack in its mapping: it tells nothing
         here = {
             first + (block - below) * words.size
             for block in blocks

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.finding import Finding
 from dmods.heap.unjoined import find_unjoined
+from dmods.process.ended_threads import unjoined_threads
+from dmods.process.threads import stacks_of
 from dmods.target import Target
 from dmods.triage.process import triage_process
 from tests.corekit import HERE, compile_c, dumped_in, kernel_core
@@ -30,9 +33,13 @@ def ran(target: Target) -> Counter[tuple[str, bool]]:
     """Return how many threads ran which function, and whether somebody has their pthread_t."""
     found: Counter[tuple[str, bool]] = Counter()
     for each in find_unjoined(target).threads:
-        symbol = target.symbol_at(each.thread.start or 0)
-        found[symbol.name if symbol is not None else "?", each.held] += 1
+        found[_name(target, each.thread.start), each.held] += 1
     return found
+
+
+def _name(target: Target, start: Optional[int]) -> str:
+    symbol = target.symbol_at(start or 0)
+    return symbol.name if symbol is not None else "?"
 
 
 def finding(target: Target) -> list[Finding]:
@@ -49,6 +56,16 @@ def test_those_that_nobody_can_join(program: Path, tmp_path: Path) -> None:
         "23 threads have ended and were never joined: libc keeps 3.0M of address space for their stacks; "
         "15 of them ran work_lost; nothing has the pthread_t of 20 of them any more"
     )
+
+
+def test_a_stack_whose_end_is_not_known_hides_no_function(program: Path, tmp_path: Path) -> None:
+    """Other memory may follow a stack in the same mapping."""
+    target = dumped(program, tmp_path, "20 3 5 5 128")
+    stacks = stacks_of(target)
+    first = unjoined_threads(target, stacks).threads[0].stack
+    cut = [each._replace(end=each.end + 4096) if each is first else each for each in stacks]
+    threads = unjoined_threads(target, cut).threads
+    assert {"work_lost", "work_exits", "work_kept"} == {_name(target, each.start) for each in threads}
 
 
 def test_those_that_could_be_joined_are_a_guess(program: Path, tmp_path: Path) -> None:
