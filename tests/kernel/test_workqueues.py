@@ -35,7 +35,7 @@ def of_log(case: Case) -> list[str]:
     """
     texts = [row["text"] for row in case.answer("dmesg")["tables"][0]["rows"]]
     lines = "\n".join(texts[texts.index(_BEGIN) + 1 :]).splitlines()
-    shown = re.compile(r"workqueue \S+: flags=|  pwq \d+:|    (in-flight|pending|inactive|delayed):|pool \d+:")
+    shown = re.compile(r"workqueue \S+: flags=|  pwq \d+:|    (in-flight|pending|inactive):|pool \d+:")
     end = next((number for number, line in enumerate(lines) if not shown.match(line)), len(lines))
     plain = (re.sub(r" hung=\d+s| for \d+s", "", line.rstrip()) for line in lines[:end])
     return [re.sub(r" ?, ?", ", ", line) for line in plain]  # some releases put the blank before the comma
@@ -47,7 +47,6 @@ class Shown:
     def __init__(self, case: Case) -> None:
         self.tables = case.tables("workqueues", "-a")
         self._pools = {row["pool"]: row for row in self.tables["pools"]}
-        self._is_old = case.guest.kernel.name == "5.10"  # its inactive works are "delayed"
         self._is_each = case.guest.kernel.name.startswith(("5.10", "6.1-")) or case.guest.kernel.name == "6.1"
         self._has_limit = case.prog.type("struct pool_workqueue").has_member("max_active")
 
@@ -76,7 +75,7 @@ class Shown:
         for state in ("in-flight", "pending", "inactive"):
             texts = [self._text(row) for row in rows if row["state"] == state]
             if texts:
-                yield f"    {'delayed' if self._is_old and state == 'inactive' else state}: {', '.join(texts)}"
+                yield f"    {state}: {', '.join(texts)}"
 
     def _text(self, row: dict[str, Any]) -> str:
         function = f"{row['function']} [dmods_busy]" if row["function"].startswith("busy_") else row["function"]
