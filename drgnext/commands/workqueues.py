@@ -131,10 +131,12 @@ def _is_busy(part: Part) -> bool:
 
 
 def _rows(threads: Threads, queue: Queue, part: Part, stacks: bool) -> Iterator[tuple[Value, ...]]:
-    """Yield the cells of WORKS: works in flight, those that wait for a worker, those behind max_active."""
+    """Yield the cells of WORKS: works in flight and those behind them, those that wait for a worker, inactive ones."""
     where = queue.name, part.pool.number, part.pool.cpus
     for one in part.running:
         yield _running(threads, where, one, stacks)
+        for works in one.behind:
+            yield _waiting(where, "behind", works, None)
     for number, works in enumerate(part.pending):
         # The pool's first work has waited since the pool began the last one. The others may be younger.
         age = part.pool.since if not number and works.address == part.pool.first else None
@@ -214,11 +216,11 @@ COMMAND = Command(
     summary="works in flight and works that wait: by workqueue and pool, since when, and which worker sleeps in what",
     description="""A work is in flight while a worker runs it, pending while it waits for a worker, and inactive while
 its workqueue has as many active works as it may have (MAX: max_active). FOR is how long a work has run: with a + at
-least so long, because kernels before 7 do not note when it began. For the first pending work it is how long the pool
-has begun none. IN is the function that the worker sleeps in, and the state of its task. A work that waits as
-wq_barrier_func is a mark: a task that flushes the workqueue waits for all works before it. Delayed works follow, with
-the time until they are due; a minus means late. A work of queue_rcu_work() is not in a list until RCU's grace period
-has ended.""",
+least so long, because many kernels do not note when it began. For the first pending work it is how long
+the pool has begun none. IN is the function that the worker sleeps in, and the state of its task. A work that waits as
+wq_barrier_func is a mark: a task that flushes waits for the works before it. Works behind one in flight need its
+worker. Delayed works follow, with the time until they are due; a minus means late. A work of queue_rcu_work() is not in
+a list until RCU's grace period has ended.""",
     run=run,
     arguments=(
         Argument("name", metavar="NAME", nargs="?", help="only this workqueue"),

@@ -112,7 +112,10 @@ def test_works_by_default(case: Case) -> None:
     assert counts == {
         ("in-flight", "busy_work_sleeps"): 1, ("inactive", "busy_work_behind"): 4, ("inactive", "busy_work_last"): 1,
         ("in-flight", "busy_work_naps"): 2, ("inactive", "busy_work_naps"): 1, ("pending", "busy_work_late"): 3,
+        ("behind", "wq_barrier_func"): 1,
     }  # fmt: skip
+    (mark,) = (row for row in works if row["state"] == "behind")
+    assert (mark["flusher"], mark["name"]) == (case.pid("flusher"), "flusher flushes")
     (sleeper,) = (row for row in works if row["function"] == "busy_work_sleeps")
     assert int(sleeper["work"], 16) == case.truth["work"]
     assert [each["pid"] for each in sleeper["behind"]] == [case.pid("flusher")]
