@@ -69,8 +69,9 @@ COMMAND = Command(
     summary="disks and partitions: where they begin, the blocks below, and how many requests they take",
     description="""BLOCK is what the disk below reads or writes at once. OFF is the distance from the beginning to the
 next such block: it should be 0, else a write of one block touches two (-1: the devices below do not agree). SECTOR
-counts 512 bytes. DEPTH is how many requests the device takes, QUEUED how many the scheduler holds back, WAITING how
-many tasks wait for a place. RAW requests have memory of a process (O_DIRECT), BUFFERED ones have pages of files.""",
+counts 512 bytes. ON is a device, or the file of a loop device. DEPTH is how many requests the device takes, QUEUED
+how many the scheduler holds back, WAITING how many tasks wait for a place. RAW requests have memory of a process
+(O_DIRECT), BUFFERED ones have pages of files.""",
     run=run,
     arguments=(Argument("name", metavar="NAME", nargs="?", help="only this disk or partition"),),
     requires=(KERNEL,),

@@ -22,6 +22,7 @@ LINES = (
     *(("panicinfo",), ("findstack",), ("trapframe",), ("stacks",), ("memstat",), ("walk", "task"), ("dentries",)),
     *(("dmesg",), ("files", "1"), ("inflight", "-a"), ("irq", "-a"), ("locks", "-a"), ("meminfo",), ("memcgs",)),
     *(("mounts",), ("netdev",), ("ps", "-T"), ("runq",), ("sockets",), ("swapinfo",), ("timers",)),
+    *(("vmalloc",), ("workqueues", "-a")),
 )
 
 

@@ -165,7 +165,7 @@ def test_locks(case: Case) -> None:
     pid = case.pid
     real_time = case.guest.kernel.source.flavour == "rt"
     dead = {"deadlock_one", "deadlock_two"}
-    stuck = {"middle", "wait_mutex", "write_rwsem", "write_read", "semaphore", "read_slow", *dead}
+    stuck = {"middle", "wait_mutex", "write_rwsem", "write_read", "semaphore", "read_slow", "flusher", *dead}
     assert set(rows) == stuck == {row["name"] for row in case.tables("ps", "-S", "D")["processes"]}
     expected = {
         "middle": ("rwsem", "read", "rwsem", "hold_rwsem", True),

@@ -29,7 +29,7 @@ RELEASES = ["6.1", "6.12", "sid"]
 #: Commands whose answers have no source lines.
 PLAIN = ["memstat -v", "ps", "dmesg", "meminfo", "kmastat -v", "runq", "irq", "timers", "locks", "mounts", "sockets"]
 PLAIN += ["swapinfo", "netdev", "memcgs", "dentries", "disks", "inflight", "files 1", "walk task", "trapframe"]
-PLAIN += ["findleaks", "slabcheck", "whatis init_task"]
+PLAIN += ["findleaks", "slabcheck", "whatis init_task", "vmalloc", "workqueues -a"]
 STACKS = ["findstack", "stacks"]
 QUICK = {"memstat -v", "ps", "meminfo", "kmastat -v", "timers", "findleaks"}
 #: What only vmlinux has.

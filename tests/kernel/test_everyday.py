@@ -24,6 +24,7 @@ GUEST = ("6.1", "null")
 LINES = {
     "dentries": "", "dmesg": "", "files": "1", "inflight": "-a", "irq": "-a", "locks": "-a", "meminfo": "",
     "memcgs": "", "mounts": "", "netdev": "", "ps": "-T", "runq": "", "sockets": "", "swapinfo": "", "timers": "",
+    "vmalloc": "", "workqueues": "-a",
 }  # fmt: skip
 
 
@@ -54,6 +55,10 @@ def test_every_command_on_the_guest() -> None:
     assert {"/", "/proc", "/tmp", "/mnt"} <= {row["target"] for row in rows["mounts"]}
     assert {"vda", "zram0"} <= {row["disk"] for row in rows["inflight"]}
     assert {row["name"] for row in rows["netdev"]} == {"lo"}
+    used = int(before["VmallocUsed"].split()[0]) << 10  # the areas' pages
+    assert 0 < said["vmalloc"]["totals"]["pages"] << 12 <= used
+    tables = {table["name"]: table["rows"] for table in said["workqueues"]["tables"]}
+    assert {"events", "events_highpri", "mm_percpu_wq"} <= {row["workqueue"] for row in tables["queues"]}
 
 
 def test_options_are_not_those_of_the_shell() -> None:

@@ -133,6 +133,8 @@ KERNEL = (
     "swapinfo",
     "timers",
     "triage",
+    "vmalloc",
+    "workqueues -a",
 )
 #: Commands for kernels that need another guest: tests/kernel/test_zfs.py and test_growth.py try them.
 ELSEWHERE = {"zfs", "growth"}

@@ -23,7 +23,7 @@ def page_lists(prog: Program, notes: list[str]) -> PageLists:
     """
     return {
         "per_cpu": _noted(notes, "pages on per-CPU free lists", _per_cpu(prog)),
-        "vmap": _noted(notes, "pages of vmalloc", _vmap(prog)),
+        "vmap": _noted(notes, "pages of vmalloc", vmap_heads(prog)),
         "vmap_area": _offsets(prog, "struct vmap_area", "list", "va_start", "va_end"),
         "owned": [],
         "areas": [],
@@ -94,7 +94,7 @@ def _huge_order(prog: Program) -> int:
     return int(prog["PAGE_SHIFT"].value_()) - 3
 
 
-def _vmap(prog: Program) -> Iterator[int]:
+def vmap_heads(prog: Program) -> Iterator[int]:
     """Yield the addresses of the heads of the lists of vmap areas.
 
     There is one list. Since 6.9 there is one for each of several nodes.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from dmods.base.named_tuple import NamedTuple
+from drgnext.kernel.system.paths import Paths
 from drgnext.kernel.system.requests import gendisks
 from drgnext.kernel.system.xarrays import XArray
 
@@ -26,9 +27,10 @@ _MOST_GRAIN = 1 << 20
 class Layout(NamedTuple):
     """A disk, a partition, or a loop device. All are bytes.
 
-    ``start`` is its place on ``below``. ``grain`` is what the disk below reads or writes at once: the larger one of
-    physical_block_size and minimum_io_size. ``off`` is the distance to the next such block, alignment_offset in /sys;
-    it is -1 where the kernel says that no offset helps (devices below do not agree).
+    ``start`` is its place on ``below``: devices, or the file of a loop device. ``grain`` is what the disk below reads
+    or writes at once: the larger one of physical_block_size and minimum_io_size. ``off`` is the distance to the next
+    such block, alignment_offset in /sys; it is -1 where the kernel says that no offset helps (devices below do not
+    agree).
     """
 
     name: str
@@ -127,19 +129,21 @@ def _slaves(reader: Reader, disk: Object) -> list[str]:
 
 
 def _loop(reader: Reader, disk: Object, name: str, size: int) -> Optional[Layout]:
-    """Return a loop device, or None without its module's debug information."""
-    if not reader.has("struct loop_device", "lo_offset") or not disk.private_data.value_():
+    """Return a loop device, or None without its module's types."""
+    if not reader.has_of_module("struct loop_device", "lo_offset") or not disk.private_data.value_():
         return None
     loop = reader.pointer("struct loop_device", disk.private_data.value_())
     start, file = int(loop.lo_offset), loop.lo_backing_file
     if not file.value_():
         return None
     inode = file.f_mapping.host
-    below, grain, base = [], 4096, 0  # a file lies in pages
+    grain, base = 4096, 0  # a file lies in pages
     if int(inode.i_mode) & _S_IFMT == _S_IFBLK and reader.has("struct block_device", "bd_start_sect"):
         device = _device_of(reader, inode)
         grain, base = _grain(device.bd_disk.queue.limits), int(device.bd_start_sect) * SECTOR
         below = [_name_of(reader, device)]
+    else:
+        below = [Paths(reader).path(file.f_path)]
     return Layout(name, "loop", below, start, size, grain, -(start + base) % grain, disk.value_())
 
 

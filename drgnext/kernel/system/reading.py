@@ -97,6 +97,16 @@ class Reader:
         except LookupError:
             return False
 
+    def has_of_module(self, structure: str, member: str) -> bool:
+        """Return the same of a structure of a module. If need be, it takes the types that the dump carries (BTF)."""
+        from drgnext.kernel.dump.debuginfo import release
+        from drgnext.kernel.dump.given_files import own_files
+        from drgnext.kernel.dump.own_types.carried import add_types, stands_for_vmlinux
+
+        if self.has(structure, member) or stands_for_vmlinux(self.prog):
+            return self.has(structure, member)
+        return add_types(self.prog, release(self.prog), own_files()) and self.has(structure, member)
+
     def has_member(self, value: Object, member: str) -> bool:
         """Return whether a structure of the dump has the member."""
         from drgn import TypeKind

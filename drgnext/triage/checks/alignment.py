@@ -45,7 +45,7 @@ def _place(one: Layout) -> str:
     if one.kind == "partition":
         return f"partition {one.name} begins at sector {one.start // SECTOR} of {below}"
     if one.kind == "loop":
-        return f"{one.name} begins {one.start:,} bytes into {below or 'its file'}"
+        return f"{one.name} begins {one.start:,} bytes into {'its file' if below.startswith('/') else below}"
     return f"{one.name} lies on {below or 'a disk'}"
 
 

@@ -14,15 +14,14 @@ _NAMED = 3
 
 
 def run(facts: KernelFacts) -> Iterator[Said]:
-    """Yield the pools that begin no work, and the workqueues whose works all sleep, for 30 s."""
+    """Yield the pools that begin no work, and the workqueues whose works all do not end, for 30 s."""
     if facts.reader.symbol("workqueues") is None:
         raise CannotCheck("the debug information lacks the list of workqueues")
     found = facts.waiting_works
     yield Measured(f"{sum(one.works for one in found)} works wait")
     for one in found:
         if one.age is None:
-            asleep = [worker.age or 0 for worker in one.workers if worker.state == "D"]
-            age = min(asleep) if asleep and len(asleep) == len(one.workers) else 0
+            age = min((worker.ran or 0 for worker in one.workers), default=0)
         else:
             age = 0 if one.cpu in facts.standing else one.age
         if age - facts.late >= _LIMIT:
@@ -36,7 +35,8 @@ def _blocked(one: Waiting, age: int) -> Finding:
     workers = "; ".join(_worker(worker) for worker in one.workers[:_NAMED])
     more = f" and {len(one.workers) - _NAMED} more" if len(one.workers) > _NAMED else ""
     behind = f", behind {workers}{more}" if workers else ", and no worker is busy"
-    evidence = [Evidence(worker.task.address, f"task {worker.task.comm} ({worker.task.pid})") for worker in one.workers]
+    tasks = [worker.task for worker in one.workers if worker.task is not None]
+    evidence = [Evidence(task.address, f"task {task.comm} ({task.pid})") for task in tasks]
     kind = "struct pool_workqueue" if one.age is None else "struct worker_pool"
     return Finding(
         "workqueue-blocked",
@@ -45,7 +45,7 @@ def _blocked(one: Waiting, age: int) -> Finding:
         f"{works} {where} for {age_text(age)}{behind}",
         "look at what the work that runs waits for",
         [Evidence(one.address, kind), *evidence[:_NAMED]],
-        tuple(f"findstack {worker.task.pid}" for worker in one.workers[:_NAMED]) or ("runq",),
+        ("workqueues", *(f"findstack {task.pid}" for task in tasks[:_NAMED])),
         weight=age // 1_000_000,
         subject=one.name,
         alternative="the work is well and only slow: against it speaks the time",
@@ -53,9 +53,12 @@ def _blocked(one: Waiting, age: int) -> Finding:
 
 
 def _worker(worker: Busy) -> str:
+    if worker.task is None:
+        return f"{worker.function} in a softirq"
     task = f"{worker.function} of {worker.task.comm} ({worker.task.pid})"
     if worker.state == "R":
-        return f"{task}, which can run"
+        ran = f"has run for {'' if worker.exact else 'at least '}{age_text(worker.ran)}"
+        return f"{task}, which {'can run' if worker.ran is None else ran}"
     where = f" in {worker.wchan}" if worker.wchan not in ("", "process_one_work") else ""
     return f"{task}, which has slept{where} for {age_text(worker.age)}"
 

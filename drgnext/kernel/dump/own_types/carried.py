@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from dmods._engine import KernelSymbols, joined_types, own_debug_file, own_module_file
-from dmods.base.dataclass import dataclass, field
+from dmods.base.dataclass import dataclass, field, replace
 from drgnext.kernel.dump.own_types.declared import declarations
 from drgnext.kernel.dump.own_types.files import Files, btf_of, listing
 from drgnext.kernel.dump.own_types.kallsyms import own_symbols
@@ -36,6 +36,7 @@ _LARGEST_IMAGE = 1 << 30
 # The name of the file that drgn gets.
 _NAME = "vmlinux-of-the-dump"
 _OF_MODULE = "module-of-the-dump"
+_TYPES = "types-of-the-dump"
 # Since 6.2 the kernel is compiled with -funsigned-char.
 _UNSIGNED_CHAR = (6, 2)
 _64_BITS = 1 << 64
@@ -133,6 +134,27 @@ def stands_for_vmlinux(prog: Program) -> bool:
 def is_ours(module: Module) -> bool:
     """Return whether drgn has the symbols that a module has in the dump, and no file of its own."""
     return _OF_MODULE in (module.debug_file_path or "")
+
+
+def add_types(prog: Program, release: str, files: Files) -> bool:
+    """Give drgn the types of the dump's BTF behind those that it has, once. Return whether that is done.
+
+    They are for modules whose own debug information nobody gave, beside a vmlinux. drgn asks the files in the order in
+    which it got them, so the types of vmlinux stay those of vmlinux. No symbols and no variables come with them.
+    """
+    if _TYPES not in {module.name for module in prog.modules()}:
+        try:
+            types = replace(find(prog, files, Outcome()), symbols=KernelSymbols.of_module(b"", b"", False), modules=())
+            data = types.file(release, b"", _is_aarch64(prog))
+        except NotCarried:
+            return False
+        module = prog.extra_module(_TYPES, create=True)
+        file = _in_memory(_TYPES, data)
+        try:
+            module.try_file(f"/proc/self/fd/{file}", force=True)
+        finally:
+            os.close(file)  # drgn has opened it for itself
+    return True
 
 
 def find(prog: Program, files: Files, found: Outcome) -> Carried:

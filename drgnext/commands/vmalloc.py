@@ -1,0 +1,89 @@
+"""The areas of vmalloc, vmap, ioremap and per-CPU memory, summed by the code that asked for them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from dmods.command import KERNEL, Argument, Command, positive
+from dmods.report import Column, Report, Table, Value
+from drgnext.kernel.stacks.threads import kernel_threads
+from drgnext.kernel.system.reading import Reader
+from drgnext.kernel.system.vmareas import areas
+
+if TYPE_CHECKING:
+    from drgnext.kernel.dump.target import Kernel
+
+Key = TypeVar("Key")
+_SUMS = (Column("areas", "count", width=6), Column("bytes", "size", width=6), Column("pages", "count", width=8))
+KINDS = (Column("kind", width=10), *_SUMS)
+CALLERS = (
+    Column("kind", width=10),
+    *_SUMS,
+    Column("caller"),
+    Column("address", "address", hidden=True),
+    Column("largest", "address", hidden=True),
+)
+
+
+class Sum:
+    """Areas of one kind or caller: how many, their bytes, the pages that they own, and the largest one."""
+
+    def __init__(self) -> None:
+        self.areas = self.bytes = self.pages = self.largest = 0
+        self.at = 0  # the largest one's start
+
+    def add(self, start: int, size: int, pages: int) -> None:
+        """Count an area."""
+        self.areas, self.bytes, self.pages = self.areas + 1, self.bytes + size, self.pages + pages
+        if size > self.largest:
+            self.largest, self.at = size, start
+
+    @property
+    def cells(self) -> tuple[Value, ...]:
+        """Return the cells of _SUMS."""
+        return self.areas, self.bytes, self.pages
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the sums of each kind, and of each caller, the largest first."""
+    reader = Reader(kernel)
+    kinds: dict[str, Sum] = {}
+    callers: dict[tuple[str, int], Sum] = {}
+    for one in areas(reader):
+        for total in (kinds.setdefault(one.kind, Sum()), callers.setdefault((one.kind, one.caller), Sum())):
+            total.add(one.start, one.size, one.pages)
+    places = kernel_threads(kernel).places
+    rows = [
+        (kind, *total.cells, places.describe(caller) if caller else None, caller or None, total.at)
+        for (kind, caller), total in _sorted(callers.items())
+    ]
+    of_kinds = [(kind, *total.cells) for kind, total in _sorted(kinds.items())]
+    report = Report([Table("kinds", KINDS, of_kinds), Table("callers", CALLERS, rows[: args.top])])
+    report.totals.update(
+        areas=sum(total.areas for total in kinds.values()),
+        bytes=sum(total.bytes for total in kinds.values()),
+        pages=sum(total.pages for total in kinds.values()),
+        callers=len(rows),
+    )
+    report.notes += reader.notes
+    return report
+
+
+def _sorted(sums: Iterable[tuple[Key, Sum]]) -> list[tuple[Key, Sum]]:
+    return sorted(sums, key=lambda one: (-one[1].bytes, str(one[0])))
+
+
+COMMAND = Command(
+    name="vmalloc",
+    summary="areas of vmalloc, vmap, ioremap and per-CPU memory, summed by the code that asked for them",
+    description="""These are the areas that /proc/vmallocinfo lists. BYTES are addresses: an area ends with a page that
+guards it, and ioremap maps devices. PAGES are the pages of memory that areas own. Areas of per-CPU memory, and those of
+vm_map_ram(), own none here: the pages of the former are "per-CPU" in memstat -v. The kernel does not note who called
+vm_map_ram(). `walk vmap` lists every area.""",
+    run=run,
+    arguments=(Argument("--top", metavar="N", type=positive, help="only the N callers with the most bytes"),),
+    requires=(KERNEL,),
+    examples=(("vmalloc --top 10", "who has most of the vmalloc space"),),
+)

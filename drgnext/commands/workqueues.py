@@ -1,0 +1,235 @@
+"""Works in flight and works that wait, by workqueue and pool of workers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Optional
+
+from dmods.command import KERNEL, Argument, Command
+from dmods.errors import UserError
+from dmods.report import Address, Column, Report, Table, Value
+from drgnext.commands._stacks import task_frames
+from drgnext.kernel.crash.remarks import frame_remarks
+from drgnext.kernel.stacks.threads import Threads
+from drgnext.kernel.system.ages import age_text
+from drgnext.kernel.system.processes import Processes
+from drgnext.kernel.system.reading import Reader
+from drgnext.kernel.system.workqueues import Busy, Delayed, Part, Pool, Queue, Workqueues, Works
+
+if TYPE_CHECKING:
+    from drgnext.kernel.dump.target import Kernel
+    from drgnext.kernel.stacks.tasks import Task
+
+WORKS = (
+    Column("workqueue", width=16),
+    Column("pool", "count", width=4),
+    Column("cpus", width=5),
+    Column("state", width=9),
+    Column("age", title="FOR", width=7),
+    Column("count", "count", title="WORKS"),
+    Column("function", width=20),
+    Column("pid", "count", width=7),
+    Column("name", width=15),
+    Column("in"),
+    Column("work", "address", hidden=True),
+    Column("task", "address", hidden=True),
+    Column("task_state", hidden=True),
+    Column("task_age_ns", "count", hidden=True),
+    Column("age_ns", "count", hidden=True),
+    Column("age_exact", hidden=True),
+    Column("rescuer", hidden=True),
+    Column("description", hidden=True),
+    Column("behind", hidden=True),
+    Column("flusher", "count", hidden=True),
+    Column("stack", hidden=True),
+)
+QUEUES = (
+    Column("workqueue", width=16),
+    Column("pool", "count", width=4),
+    Column("cpus", width=5),
+    Column("active", "count"),
+    Column("most", "count", title="MAX"),
+    Column("in_flight", "count", title="IN FLIGHT"),
+    Column("pending", "count"),
+    Column("inactive", "count"),
+    Column("rescuer", "count", width=7),
+    Column("note"),
+    Column("flags", "count", hidden=True),
+    Column("references", "count", hidden=True),
+    Column("mayday", hidden=True),
+    Column("address", "address", hidden=True),
+    Column("pool_workqueue", "address", hidden=True),
+)
+POOLS = (
+    Column("pool", "count", width=4),
+    Column("cpus", width=5),
+    Column("node", "count"),
+    Column("nice", "count", width=4),
+    Column("flags", width=7),
+    Column("workers", "count"),
+    Column("idle", "count"),
+    Column("waiting", "count"),
+    Column("since", title="BEGAN NONE FOR"),
+    Column("manager", "count"),
+    Column("since_ns", "count", hidden=True),
+    Column("bits", "count", hidden=True),
+    Column("address", "address", hidden=True),
+)
+DELAYED = (
+    Column("due", width=8),
+    Column("cpu", "count", width=3),
+    Column("workqueue", width=16),
+    Column("function"),
+    Column("work", "address", hidden=True),
+    Column("due_ns", "count", hidden=True),
+)
+STACKS = (Column("line"),)
+_FRAMES = 24
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the works, the parts of workqueues that have some, the pools that are at work, and the delayed works."""
+    reader = Reader(kernel)
+    if reader.symbol("workqueues") is None:
+        raise UserError("the debug information lacks the list of workqueues", "drgn -s vmlinux of this kernel")
+    processes = Processes(reader)
+    found = Workqueues(processes)
+    queues = [one for one in found.queues if args.name in (None, one.name)]
+    if args.name is not None and not queues:
+        raise UserError(f"no workqueue is called {args.name!r}", "workqueues -a lists all")
+    parts = [(queue, part) for queue in queues for part in queue.parts if args.all or _is_busy(part)]
+    shown = {part.pool.address for _queue, part in parts}
+    pools = [one for one in found.pools if one.address in shown and (args.all or one.busy or one.waiting)]
+    delayed = sorted(found.delayed(), key=lambda one: one.due if one.due is not None else 1 << 63)
+    delayed = [one for one in delayed if args.name in (None, one.queue)]
+    threads = processes.threads
+    rows = [row for queue, part in parts for row in _rows(threads, queue, part, args.verbose)]
+    footer = [] if rows else ["no work is in flight or waits"]
+    report = Report([Table("works", WORKS, rows, footer=footer)])
+    if args.verbose:
+        report.tables.extend(_stacks(threads, [one for _queue, part in parts for one in part.running]))
+    if parts:
+        report.tables.append(Table("queues", QUEUES, [_part(queue, part) for queue, part in parts]))
+    if pools:
+        report.tables.append(Table("pools", POOLS, [_pool(one) for one in pools]))
+    if delayed:
+        report.tables.append(Table("delayed", DELAYED, [_delayed(one) for one in delayed], title="delayed works:"))
+    report.totals.update(
+        in_flight=sum(len(part.running) for _queue, part in parts),
+        pending=sum(one.number for _queue, part in parts for one in part.pending),
+        inactive=sum(one.number for _queue, part in parts for one in part.inactive),
+        delayed=len(delayed),
+    )
+    report.notes += [*dict.fromkeys(threads.notes), *reader.notes]
+    return report
+
+
+def _is_busy(part: Part) -> bool:
+    """Return whether the kernel would show the part (show_one_workqueue()), or it has works."""
+    return bool(part.active or part.running or part.pending or part.inactive)
+
+
+def _rows(threads: Threads, queue: Queue, part: Part, stacks: bool) -> Iterator[tuple[Value, ...]]:
+    """Yield the cells of WORKS: works in flight and those behind them, those that wait for a worker, inactive ones."""
+    where = queue.name, part.pool.number, part.pool.cpus
+    for one in part.running:
+        yield _running(threads, where, one, stacks)
+        for works in one.behind:
+            yield _waiting(where, "behind", works, None)
+    for number, works in enumerate(part.pending):
+        # The pool's first work has waited since the pool began the last one. The others may be younger.
+        age = part.pool.since if not number and works.address == part.pool.first else None
+        yield _waiting(where, "pending", works, age)
+    for works in part.inactive:
+        yield _waiting(where, "inactive", works, None)
+
+
+def _running(threads: Threads, where: tuple[str, int, str], one: Busy, stacks: bool) -> tuple[Value, ...]:
+    task = one.task
+    age = age_text(one.ran)
+    sleeps = f"{one.wchan} ({one.state})" if one.wchan else {"R": "running"}.get(one.state, one.state)
+    name = "softirq" if task is None else f"{task.comm}{' (rescuer)' if one.rescuer else ''}"
+    behind = [
+        {"function": each.function, "works": each.number, "pid": each.flusher.pid if each.flusher else None}
+        for each in one.behind
+    ]
+    stack = _stack(threads, task) if stacks and task is not None else None
+    return (
+        *(*where, "in-flight", age if one.exact or age is None else f"{age}+", 1, one.function),
+        *(task.pid if task else None, name, sleeps, one.work, task.address if task else None),
+        *(one.state or None, one.age, one.ran, one.exact, one.rescuer, one.description or None, behind, None),
+        stack,
+    )
+
+
+def _waiting(where: tuple[str, int, str], state: str, works: Works, age: Optional[int]) -> tuple[Value, ...]:
+    flusher = works.flusher
+    name = f"{flusher.comm} flushes" if flusher is not None else None
+    return (
+        *(*where, state, age_text(age), works.number, works.function, flusher.pid if flusher else None, name, None),
+        *(works.address, None, None, None, age, None, False, None, [], flusher.pid if flusher else None, None),
+    )
+
+
+def _stack(threads: Threads, task: Task) -> list[dict[str, Any]]:
+    stack = threads.stack(task, _FRAMES)
+    return task_frames(threads, stack, frame_remarks(threads, stack.frames))
+
+
+def _stacks(threads: Threads, running: list[Busy]) -> Iterator[Table]:
+    """Yield the stack of each worker as text."""
+    for one in running:
+        if one.task is not None:
+            lines = [(f"  {frame['name']}",) for frame in _stack(threads, one.task)]
+            title = f"{one.task.comm} ({one.task.pid}) runs {one.function}:"
+            yield Table("stack", STACKS, lines, style="plain", title=title, only="text")
+
+
+def _part(queue: Queue, part: Part) -> tuple[Value, ...]:
+    notes = ["max_active reached"] if part.inactive else []
+    notes += ["waits for its rescuer"] if part.mayday else []
+    return (
+        *(queue.name, part.pool.number, part.pool.cpus, part.active, part.most, len(part.running)),
+        *(sum(one.number for one in part.pending), sum(one.number for one in part.inactive)),
+        *(queue.rescuer.pid if queue.rescuer else None, ", ".join(notes)),
+        *(queue.flags, part.references, part.mayday, queue.address, part.address),
+    )
+
+
+def _pool(pool: Pool) -> tuple[Value, ...]:
+    since = pool.since if pool.waiting else None
+    return (
+        *(pool.number, pool.cpus, pool.node, pool.nice, ", ".join(pool.flags), pool.workers, pool.idle, pool.waiting),
+        *(age_text(since), pool.manager.pid if pool.manager else None, pool.since, pool.bits, pool.address),
+    )
+
+
+def _delayed(one: Delayed) -> tuple[Value, ...]:
+    late = one.due is not None and one.due < 0
+    due = f"-{age_text(-(one.due or 0))}" if late else age_text(one.due)
+    return due, one.cpu, one.queue, one.function, Address(one.address), one.due
+
+
+COMMAND = Command(
+    name="workqueues",
+    summary="works in flight and works that wait: by workqueue and pool, since when, and which worker sleeps in what",
+    description="""A work is in flight while a worker runs it, pending while it waits for a worker, and inactive while
+its workqueue has as many active works as it may have (MAX: max_active). FOR is how long a work has run: with a + at
+least so long, because many kernels do not note when it began. For the first pending work it is how long
+the pool has begun none. IN is the function that the worker sleeps in, and the state of its task. A work that waits as
+wq_barrier_func is a mark: a task that flushes waits for the works before it. Works behind one in flight need its
+worker. Delayed works follow, with the time until they are due; a minus means late. A work of queue_rcu_work() is not in
+a list until RCU's grace period has ended.""",
+    run=run,
+    arguments=(
+        Argument("name", metavar="NAME", nargs="?", help="only this workqueue"),
+        Argument("-a", "--all", action="store_true", help="also workqueues and pools without works"),
+        Argument("-v", "--verbose", action="store_true", help="also the stacks of the workers that run works"),
+    ),
+    requires=(KERNEL,),
+    examples=(
+        ("workqueues", "which worker is stuck, and what waits behind it"),
+        ("workqueues -v events", "the works of one workqueue, with the stacks of its workers"),
+    ),
+)
