@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import answers
 from fixtures.bench import __main__ as bench
-from fixtures.bench import beside, debug, dumps, goals, heaps, large, measure, start
+from fixtures.bench import beside, debug, dumps, dwarf, goals, heaps, large, measure, start
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "fixtures" / "bench"
@@ -288,3 +288,17 @@ def test_debug_judges_the_worst_core() -> None:
         ("memory", "30 B", False, "c++: types"),
     ]
     assert [goal.reached for goal in debug.goals(rows[:1])] == [True, True, True]
+
+
+@pytest.mark.thorough("it compiles a large unit, and runs six commands")
+def test_the_bench_of_much_debug_information(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit status is 1 when the leaks are not those of the program. Each unit has types of its own."""
+    monkeypatch.setitem(dwarf.SIZES, "10M", 2 * dwarf._PER_UNIT)
+    assert dwarf.main(["--size", "10M", "--cache", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    size = int(said.split(" MB")[0])
+    assert 2 <= size < 8
+    assert [line for line in said.splitlines() if line.startswith("findleaks, second")]
+    assert list(tmp_path.iterdir()) == []

@@ -45,7 +45,6 @@ WHOLE_FILES = {
     "graph/test_rust_tails.py",
     "graph/test_rust_types.py",
     "kernel/test_arm64.py",
-    "kernel/test_bench.py",
     "kernel/test_busy.py",
     "kernel/test_carried_dumps.py",
     "kernel/test_crash8.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import subprocess
 import zlib
@@ -153,6 +154,29 @@ def test_the_cache_command_lists_and_removes_them(program: Dumped, folder: Path,
     assert f"removed the types of {count} file" in cleared.stdout + cleared.stderr
     assert _kept(folder) == {}
     assert kept_tables.kept_tables() == []
+
+
+def test_a_full_disk_leaves_nothing_behind(program: Dumped, folder: Path) -> None:
+    first = _types(program.core)
+    kept = _kept(folder)
+    assert kept
+    shutil.rmtree(folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # Python ignores the signal: a write fails
+    try:
+        assert _types(program.core) == first
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(folder.iterdir()) == []
+    assert _types(program.core) == first
+    assert _kept(folder).keys() == kept.keys()
+
+
+def test_a_folder_that_cannot_be_made(program: Dumped, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _types(program.core)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self/nobody")  # nobody makes a file in /proc, not even root
+    assert _types(program.core) == first
+    assert kept_tables.folder_of_tables() is None
 
 
 def _rewrite(path: Path, change: Any) -> None:

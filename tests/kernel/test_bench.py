@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 from fixtures.bench import kernel as bench_kernel
-from fixtures.bench import memstat
+from fixtures.bench import measure, memstat, terabyte
 
 
 @pytest.mark.thorough("it measures for a minute")
@@ -33,3 +35,14 @@ def test_leaks_are_right_and_their_cost_is_told(capsys: pytest.CaptureFixture[st
     assert answer["failures"] == []
     assert len(answer["goals"]) == 4
     assert answer["figures"]["one pass"] > 0
+
+
+def test_the_page_array_of_a_large_machine(tmp_path: Path) -> None:
+    """All pages are counted right. The memory that this takes does not depend on how many there are."""
+    dump = tmp_path / "vmcore"
+    pages = terabyte.PAGES["64G"]
+    terabyte.make(dump, pages)
+    assert dump.stat().st_size < 32 << 20
+    assert terabyte.count(dump, pages // 16) == terabyte.truth(pages // 16)
+    command = [sys.executable, "-m", "fixtures.bench.terabyte", "--memory", "64G", "--one", "count", str(dump)]
+    assert measure.run(command).rss < terabyte.MOST_BYTES
