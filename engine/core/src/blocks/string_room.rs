@@ -1,11 +1,13 @@
 //! Words behind the text of a string.
 //!
 //! malloc does not clear memory, so behind the text of a string lies what an earlier block had there: pointers too, and
-//! the NUL of the text may end in the middle of one. The string says how far its text reaches: three neighbouring words
-//! are where the text begins, its length, and the bytes that it may grow to. libstdc++ has them in this order (`_M_p`,
-//! `_M_string_length`, `_M_allocated_capacity`: bits/basic_string.h), libc++ in the contrary order, with a flag in the lowest bit of
-//! the capacity (`__long` in `<string>`), Rust has the capacity before and the length behind the pointer (alloc::vec,
-//! chosen by the compiler), and C programs have such structures in every order.
+//! the NUL of the text may end in the middle of one. The string says how far its text reaches. Three neighbouring words
+//! are the address of the text, its length, and the bytes that it may grow to:
+//!
+//! * libstdc++ has them in this order (`_M_p`, `_M_string_length`, `_M_allocated_capacity`: bits/basic_string.h).
+//! * libc++ has them in the contrary order, with a flag in the lowest bit of the capacity (`__long` in `<string>`).
+//! * Rust has the capacity, the address and the length (as rustc 1.95 orders the fields of alloc::vec::Vec).
+//! * C programs have such structures in every order.
 //!
 //! [`Headers`] collects in the pass what looks like such words. [`empty`] keeps those whose block holds text of just that
 //! length and is as large as an allocator makes a block for the capacity, and takes the pointers behind the text out. A
@@ -13,7 +15,8 @@
 
 use super::index::{each_edge, edges_of, Tables};
 use super::number::Index;
-use super::word_map::WordMap;
+use super::runs::Kind;
+use super::word_map::{PlacedRun, WordMap};
 use crate::cached_reader::CachedReader;
 use crate::control::{Control, Stopped};
 use crate::image::Image;
@@ -24,36 +27,78 @@ use std::ops::Range;
 const LEAST: u64 = 16;
 /// Bytes of a capacity, less than.
 const MOST: u64 = 1 << 15;
-/// Bytes that a block may have beyond its capacity: a NUL and the alignment. Allocators without headers have no more than
-/// one size in [`SIZES`] that is smaller, down to a half.
+/// Bytes that a block may have beyond its capacity: a NUL and the alignment.
 const SPARE: u64 = 16;
+/// Where blocks have no headers, one in so many bytes may be beyond it: their sizes are as far apart.
 const SIZES: u64 = 5;
 /// Headers between two looks at [`Control`].
 const CHECK: usize = 1 << 12;
 
 /// What may be the header of a string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 struct Header<I> {
-    /// The word that it points to.
+    /// The word that it points to, and the one that has this address.
     target: I,
+    word: I,
+    /// The length and the capacity, below the two bits of an [`Order`].
     len: u16,
-    /// The capacity, and [`ENDS`].
     room: u16,
-    /// Bytes from the begin of the text to the header, if the header follows within 64 KiB.
-    gap: u16,
 }
 
-/// A NUL ends the text. It does in all orders of the words but Rust's.
-const ENDS: u16 = 1 << 15;
+/// The order of the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// The numbers follow the address.
+    Behind,
+    /// The numbers stand before the address.
+    Before,
+    /// The length stands before the address, the capacity behind it.
+    Around,
+    /// The capacity stands before the address, the length behind it. No NUL needs to end the text: so it is in Rust.
+    Rust,
+}
+
+/// The bit above a length.
+const FLAG: u16 = 1 << 15;
+
+impl Order {
+    const ALL: [Order; 4] = [Order::Behind, Order::Before, Order::Around, Order::Rust];
+
+    /// Returns where the numbers stand, in words from the address.
+    fn places(self) -> [i64; 2] {
+        match self {
+            Order::Behind => [1, 2],
+            Order::Before => [-2, -1],
+            Order::Around | Order::Rust => [-1, 1],
+        }
+    }
+}
+
+impl<I: Index> Header<I> {
+    fn new(target: usize, word: usize, (len, room): (u64, u64), order: Order) -> Self {
+        let flag = |bit: usize| if order as usize & bit != 0 { FLAG } else { 0 };
+        Header { target: I::new(target), word: I::new(word), len: len as u16 | flag(1), room: room as u16 | flag(2) }
+    }
+
+    fn order(&self) -> Order {
+        Order::ALL[usize::from(self.len & FLAG != 0) | usize::from(self.room & FLAG != 0) << 1]
+    }
+
+    /// Returns the length and the capacity.
+    fn numbers(&self) -> (u64, u64) {
+        (u64::from(self.len & !FLAG), u64::from(self.room & !FLAG))
+    }
+}
 
 /// The headers that the pass met.
 #[derive(Debug, Default)]
 pub(super) struct Headers<I>(Vec<Header<I>>);
 
-/// A word of memory that is being scanned: its address, and the memory around it as the scan has it.
+/// A word of a run that is being scanned: its address, and the memory around it as the scan has it.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) image: &'a Image,
+    pub(super) placed: &'a PlacedRun,
     pub(super) bytes: &'a [u8],
     /// The number of the word in `bytes`.
     pub(super) index: usize,
@@ -66,11 +111,14 @@ impl<I: Index> Headers<I> {
     pub(super) fn meet<const P: usize>(&mut self, place: Place, target: usize) {
         let size = WordMap::<P>::WORD as usize;
         let is_inside = place.index > 1 && (place.index + 3) * size <= place.bytes.len();
-        // Most pointers have no length on either side.
-        if !is_inside
-            || is_length(word::<P>(place.bytes, place.index + 1))
-            || is_length(word::<P>(place.bytes, place.index - 1))
-        {
+        // Most pointers have no two lengths beside them. Where blocks begin with a pointer, their size stands before it.
+        let may_be = |index: usize| u8::from(is_length(word::<P>(place.bytes, index)));
+        let is_header = || {
+            let at = place.index;
+            let (first, second, third, fourth) = (may_be(at - 2), may_be(at - 1), may_be(at + 1), may_be(at + 2));
+            first & second | second & third | third & fourth != 0
+        };
+        if !is_inside || is_header() {
             self.look::<P>(place, target, is_inside);
         }
     }
@@ -86,14 +134,14 @@ impl<I: Index> Headers<I> {
             }
         };
         let words = [at(0), at(1), at(2), at(3), at(4)];
-        let gap = u16::try_from(place.address.wrapping_sub(words[2])).unwrap_or(u16::MAX);
         // In a list of addresses, each with its length, the one before is no capacity.
         let is_listed = [words[0], words[4]].iter().any(|&word| word >= MOST);
-        for (a, b, ends) in [(3, 4, true), (1, 3, words[1] < words[3]), (0, 1, true)] {
-            let (len, room) = (words[a].min(words[b]), words[a].max(words[b]));
-            if is_length(len) && is_length(room) && !(a == 1 && is_listed) {
-                let room = room as u16 | if ends { ENDS } else { 0 };
-                self.0.push(Header { target: I::new(target), len: len as u16, room, gap });
+        let around = if words[1] < words[3] { Order::Around } else { Order::Rust };
+        for order in [Order::Behind, Order::Before, around] {
+            let [a, b] = order.places().map(|place| words[(place + 2) as usize]);
+            if is_length(a) && is_length(b) && (order != around || !is_listed) {
+                let word = WordMap::<P>::word_in(place.placed, place.address);
+                self.0.push(Header::new(target, word, (a.min(b), a.max(b)), order));
             }
         }
     }
@@ -137,30 +185,53 @@ fn behind<I: Index, const P: usize>(
     reader: &mut CachedReader,
     header: &Header<I>,
 ) -> Option<(usize, Range<usize>)> {
-    let granule = tables.chunk_of_word(header.target.get())?;
-    // The sentinel behind the last block is free.
-    let (first, end) = if tables.is_free(granule) { (0, 0) } else { edges_of(&tables.regions, granule) };
-    if first == end {
-        return None;
-    }
+    let (granule, place) = block_of(tables, header.target.get())?;
+    let (first, end) = edges_of(&tables.regions, granule);
     let run = tables.word_map.run_of_granule(granule);
     let kind = tables.word_map.runs[run].run.kind;
-    let start = granule * P + if kind.has_chunks() { 2 } else { P };
-    if kind.is_single() || start != header.target.get() {
+    if first == end || place != 0 || kind.is_single() {
         return None;
     }
-    let block = tables.block(run, granule);
-    let (len, room) = (u64::from(header.len), u64::from(header.room & !ENDS));
-    // Where the text is part of the structure that has the header, more of that follows.
-    let apart = u64::from(header.gap) >= block.size;
+    let (block, (len, room)) = (tables.block(run, granule), header.numbers());
     let spare = if kind.has_chunks() { SPARE } else { SPARE.max(block.size / SIZES) };
-    if !apart || room > block.size || block.size - room > spare {
+    if room > block.size || block.size - room > spare || !is_apart(tables, header, granule) {
         return None;
     }
     let mut offset = 0;
-    each_edge(&tables.regions, granule, (first, first + 1), |word, _| offset = granule * P + 2 + word - start);
+    let skip = start::<P>(kind) - 2; // `each_edge` counts from where a chunk's first word would be
+    each_edge(&tables.regions, granule, (first, first + 1), |word, _| offset = word - skip);
     let is_behind = offset >= len as usize / WordMap::<P>::WORD as usize;
-    (is_behind && is_text::<P>(reader, block.address, len, header.room & ENDS != 0)).then_some((granule, first..end))
+    let ends = header.order() != Order::Rust;
+    (is_behind && is_text::<P>(reader, block.address, len, ends)).then_some((granule, first..end))
+}
+
+/// Returns whether the three words lie in one block in use, and that is not the one at `granule`: where a structure holds
+/// its own text, more of it follows. In a heap of chunks, the word beside a block's first or last one is a size.
+fn is_apart<I: Index, const P: usize>(tables: &Tables<I, P>, header: &Header<I>, granule: usize) -> bool {
+    let Some((holder, place)) = block_of(tables, header.word.get()) else { return false };
+    let run = tables.word_map.run_of_granule(holder);
+    let words = (tables.block(run, holder).size / WordMap::<P>::WORD) as i64;
+    let is_inside = |number: i64| (0..words).contains(&(place as i64 + number));
+    // The tables do not say where a word of a block with a run of its own stands. Such blocks are large.
+    let is_whole = tables.word_map.runs[run].run.kind.is_single() || header.order().places().into_iter().all(is_inside);
+    holder != granule && is_whole
+}
+
+/// Returns the block in use that has a word, and the number of the word in the block.
+fn block_of<I: Index, const P: usize>(tables: &Tables<I, P>, word: usize) -> Option<(usize, usize)> {
+    // The sentinel behind the last block is free.
+    let granule = tables.chunk_of_word(word).filter(|&granule| !tables.is_free(granule))?;
+    let kind = tables.word_map.runs[tables.word_map.run_of_granule(granule)].run.kind;
+    Some((granule, word.checked_sub(granule * P + start::<P>(kind))?))
+}
+
+/// Returns how many words of the numbering come before a block's first one.
+fn start<const P: usize>(kind: Kind) -> usize {
+    if kind.has_chunks() {
+        2
+    } else {
+        P
+    }
 }
 
 /// Returns whether memory has `len` bytes of text, and a NUL behind them if it must.

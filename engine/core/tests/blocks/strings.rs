@@ -12,6 +12,8 @@ const HOLDER: u64 = 0x0800_0000;
 const HOLDER_SIZE: u64 = 0x800;
 const TEXT: u64 = HOLDER + HOLDER_SIZE;
 const LOST_SIZE: u64 = 0x110;
+/// The size of the two chunks that are there instead of the first one.
+const SMALL: u64 = 0x30;
 /// The same text in a slab.
 const SLAB: u64 = 0x2000_0000;
 
@@ -22,6 +24,9 @@ enum Place {
     Slab,
     /// In the chunk, and the header begins so many bytes before the end of what a thread scans.
     Across(u64),
+    /// In the chunk, and the header is at the beginning or at the end of a block of `SMALL` bytes.
+    Start,
+    End,
 }
 
 /// A string: the three words of its header, of which [`P`] is where its text begins, and the block of the text.
@@ -62,12 +67,22 @@ impl Case<'_> {
             tagged: false,
             addresses: PROCESS,
         };
-        world.put(HOLDER - word, HOLDER_SIZE | 1);
+        let sizes = match place {
+            Place::Start | Place::End => vec![SMALL, SMALL, HOLDER_SIZE - 2 * SMALL],
+            _ => vec![HOLDER_SIZE],
+        };
+        let mut at = HOLDER;
+        for size in sizes {
+            world.put(at - word, size | 1);
+            at += size;
+        }
         world.put(TEXT - word, self.chunk | 1);
         world.put(lost - word, LOST_SIZE | 1);
         world.put(end - word, 0x1000 | 1);
         let header = match place {
             Place::Across(before) => base + 0x400 - before,
+            Place::Start => HOLDER,
+            Place::End => HOLDER + SMALL - (self.header.len() as u64 + 1) * word,
             _ => HOLDER + 4 * word,
         };
         for (number, &value) in (0..).zip(self.header) {
@@ -151,6 +166,16 @@ fn what_is_no_string_holds_what_it_points_to() {
     // Other bytes than text.
     Case { header: &[P, 20, 30], chunk: 0x30, text: b"a text of\x01 20 bytes..\0", at: 32 }.check(true);
     Case { header: &[P, 20, 30], chunk: 0x30, text: b"a text of\xff 20 bytes..\0", at: 32 }.check(true);
+}
+
+#[test]
+fn the_size_of_a_chunk_is_no_capacity() {
+    // An address and a length at the end of a block, and at its beginning, each way round: the size of the next chunk or of
+    // their own fits the block of the text.
+    for (header, place) in [(&[P, 20][..], Place::End), (&[P, 20], Place::Start), (&[20, P], Place::Start)] {
+        let case = Case { header, chunk: 0x40, text: NAME, at: 40 };
+        assert!(case.holds(8, place), "{header:?} in {place:?}");
+    }
 }
 
 #[test]

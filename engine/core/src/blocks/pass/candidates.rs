@@ -74,7 +74,8 @@ pub(super) fn pointers<I: Index, const P: usize>(
                 continue;
             }
         }
-        let place = Place { image: window.image, bytes: window.bytes, index: index * PART + bit, address: here };
+        let place =
+            Place { image: window.image, placed, bytes: window.bytes, index: index * PART + bit, address: here };
         headers.meet::<P>(place, target);
         keep(bit, target);
     }
