@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from dmods.graph.process_share import ProcessMemory
+from dmods.graph.suspects import _free
 from fixtures import answers
 from tests.corekit import HERE, compile_c, kernel_core
 
@@ -104,6 +106,14 @@ def test_free_memory_that_is_held_back(program: Path, tmp_path: Path) -> None:
     assert row["bytes"] > 396000 * 104
     assert "free memory that the allocator holds back" in row["sentence"]
     assert row["next"][0] == "malloc_stats"
+
+
+def test_free_memory_that_nobody_touched_is_no_memory_of_the_process() -> None:
+    """jemalloc gives out pages that nobody writes to, and takes them back. Only touched memory counts for a process."""
+    memory = ProcessMemory(2 << 20, 48 << 20, 10 << 20, 0, 0, free=30 << 20, free_touched=1 << 16)
+    (found,) = _free(memory)
+    assert found.share_of_process == 1 / 32
+    assert not found.is_worth()
 
 
 def test_the_blocks_of_one_size_are_named_where_no_type_is_known(program: Path, tmp_path: Path) -> None:
