@@ -776,6 +776,22 @@ class Heap:
     def addresses_in(self, within: Scope, start: int, most: int) -> list[int]:
         """Return the addresses of up to ``most`` blocks in the scope, in address order, from ``start`` on."""
 
+    def spread_in(self, within: Scope, start: int, size: int, most: int) -> list[int]:
+        """Return the addresses of up to ``most`` blocks of a size, from all over the scope from ``start`` on."""
+
+    def held_by_words(self, address: int, most: int) -> list[tuple[int, tuple[int, int, int, int]]]:
+        """Return (offset, row as of ``largest``) of words of a block that lead to what it alone keeps alive directly.
+
+        At most ``most`` words are read, up to the first one that the dump lacks.
+        """
+
+    def led_to(self, by: int, without: list[int], step: int, sizes: list[int], words: int) -> list[tuple[int, int]]:
+        """Return (address, usable size) of blocks that words of what the block ``by`` keeps alive lead to.
+
+        They are of one of the sizes, in address order, and none that ``by`` keeps alive. What the blocks at ``without``
+        keep alive is not read. Words of one in ``step`` of the others are read, ``words`` in all.
+        """
+
     def alike(
         self, within: Scope, ranges: list[tuple[int, int]], progress: Progress = None
     ) -> list[tuple[int, int, int, int]]:

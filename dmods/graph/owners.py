@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Optional
 
+from dmods.allocators.block import block_of_row
 from dmods.base.cached import cached, forget
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
 from dmods.graph.root import Root
 from dmods.graph.root_names import RootNames, one_part
 from dmods.graph.roots import LEAKED, NamedRoots, named_roots
-from dmods.graph.type_name import type_name
-from dmods.graph.typegraph import find_typegraph
+from dmods.graph.type_name import TypeName, type_name
+from dmods.graph.typegraph import TypeGraph, find_typegraph
 from dmods.graph.types import Types, find_types
 from dmods.heap.ledger import find_ledger
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
@@ -82,6 +83,8 @@ class Owners:
         self.names = RootNames(self.roots)
         self.set_aside = heap.index.edges_set_aside()
         self._many_numbers = heap.index.many_roots()
+        self._kinds: dict[tuple[tuple[str, int], str, bool], list[Kind]] = {}
+        self._caches: dict[tuple[int, int], str] = {}  # names by size, and by the engine's number of the allocator
 
     def _found(self, all_edges: bool) -> dict[int, tuple[int, Optional[list[int]], int, int]]:
         """Find the owners. Return what each set of roots holds, by its number."""
@@ -283,24 +286,40 @@ class Owners:
 
         ``by`` is "type" (types, and shapes), "class" (types, and the sizes of blocks without one) or "size".
         """
-        found: dict[tuple[str, str], Kind] = {}
         graph = find_typegraph(self.target) if self.reads_types and by != "size" and not self._is_mostly_go else None
-        if graph is not None:
-            for number, written, size, count, at in graph.engine.in_scope(self.types.kinds, 0, self.heap.index, scope):
-                known = self.types.name(number) if number is not None else type_name(written or "", "", "likely")
-                text = known.text if known.is_type or by == "type" else self._cache(size, at)
-                _add(found, (text, str(known.is_type)), Kind(text, known.is_type, size, count, size * count, at))
-        elif by == "size":
+        key = (scope, by, graph is None)
+        if key not in self._kinds:
+            found: dict[tuple[str, bool], Kind] = {}
+            for one in self._each_kind(scope, by, graph):
+                found[one.name, one.is_type] = _joined_kinds(found.get((one.name, one.is_type)), one)
+            self._kinds[key] = sorted(found.values(), key=lambda kind: (-kind.bytes, kind.name))
+        return list(self._kinds[key])
+
+    def _each_kind(self, scope: tuple[str, int], by: str, graph: Optional[TypeGraph]) -> Iterator[Kind]:
+        """Yield the kinds of the blocks in the scope. Several may have one name."""
+        if by == "size":
             for _first, size, count, at in self.heap.index.alike(scope, []):
-                name = self._cache(size, at)
-                _add(found, (name, ""), Kind(name, False, size, count, size * count, at))
+                yield Kind(self._cache(size, at), False, size, count, size * count, at)
+        elif graph is not None:
+            for number, written, size, count, at in graph.engine.in_scope(self.types.kinds, 0, self.heap.index, scope):
+                given = type_name(written, "", "likely") if written is not None else None
+                name = self._kind_name(number, given, by, size, at)
+                yield Kind(*name, size, count, size * count, at)
         else:
             for row in self.types.kinds.in_scope(0, self.heap.index, scope):
-                known = self.types.name(row.kind)
-                text = known.text if known.is_type or by == "type" else self._cache(row.size, row.example)
-                one = Kind(text, known.is_type, row.size, row.count, row.bytes, row.example)
-                _add(found, (text, str(known.is_type)), one)
-        return sorted(found.values(), key=lambda kind: (-kind.bytes, kind.name))
+                name = self._kind_name(row.kind, None, by, row.size, row.example)
+                yield Kind(*name, row.size, row.count, row.bytes, row.example)
+
+    def _kind_name(
+        self, number: Optional[int], given: Optional[TypeName], by: str, size: int, example: int
+    ) -> tuple[str, bool]:
+        """Return the name of blocks, and whether it is a type: the one ``given`` for them, or that of their kind."""
+        known = self.types.type(number) if number is not None else given
+        if known is not None:
+            return known.text, True
+        if by == "type" and number is not None:
+            return self.types.name(number).text, False
+        return self._cache(size, example), False
 
     @cached_property
     def _is_mostly_go(self) -> bool:
@@ -309,22 +328,21 @@ class Owners:
         return 2 * collected > self.heap.bytes
 
     def _cache(self, size: int, example: int) -> str:
-        block = self.heap.block_at(example)
-        return block.cache if block is not None else f"malloc-{size}"
+        row = self.heap.index.find(example)
+        if row is None:
+            return f"malloc-{size}"
+        key = size, row.allocator
+        if key not in self._caches:
+            self._caches[key] = block_of_row(row).cache
+        return self._caches[key]
 
 
-def _add(found: dict[tuple[str, str], Kind], key: tuple[str, str], kind: Kind) -> None:
-    before = found.get(key)
-    if before is not None:
-        kind = Kind(
-            kind.name,
-            kind.is_type,
-            kind.size if kind.size == before.size else None,
-            kind.count + before.count,
-            kind.bytes + before.bytes,
-            min(kind.example, before.example),
-        )
-    found[key] = kind
+def _joined_kinds(before: Optional[Kind], kind: Kind) -> Kind:
+    if before is None:
+        return kind
+    size = kind.size if kind.size == before.size else None
+    count, size_of_all = kind.count + before.count, kind.bytes + before.bytes
+    return Kind(kind.name, kind.is_type, size, count, size_of_all, min(kind.example, before.example))
 
 
 _EVIDENCE = (

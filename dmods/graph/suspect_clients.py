@@ -7,6 +7,7 @@ Other blocks of its size lead to few. Where no block stands out so, nothing is s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from typing import Optional
@@ -123,56 +124,34 @@ def _many(owners: Owners, scope: tuple[str, int]) -> list[_Many]:
 
 def _client(owners: Owners, found: _Candidate, kinds: Sequence[_Many], scope: tuple[str, int]) -> Optional[Client]:
     """Return the candidate as a client, or None where it leads to few of the blocks."""
-    own = _own_blocks(owners, found)
-    sizes = {kind.size for kind in kinds}
+    index, sizes = owners.heap.index, sorted({kind.size for kind in kinds})
+    by, without = found.kept.address, [each.address for each in found.alike]
     needed = min(kind.count for kind in kinds) / _PART
-    tried = own[:: max(1, len(own) // _TRIED)]
-    if len(own) > len(tried):  # the words of an array are read at once
-        some = _reached(owners, tried, sizes, len(tried) * _LEVEL)
-        outside = [each for each in some if not _is_below(owners, each, found.kept.address)]
-        if 2 * len(outside) * len(own) < needed * len(tried):
+    step = max(1, found.own // _TRIED)
+    if step > 1:  # the words of an array are read at once
+        tried = -(-found.own // step)
+        outside = index.led_to(by, without, step, sizes, tried * _LEVEL)
+        if 2 * len(outside) * found.own < needed * tried:
             return None
-    step = -(-len(own) // _MOST_SOURCES)
-    inside = set(own)
-    reached = _reached(owners, own[::step], sizes, _MOST_WORDS)
-    targets = sorted(each for each in reached if each not in inside)
-    shapes = owners.types.kinds.kinds_at(0, owners.heap.index, targets)
+    step = -(-found.own // _MOST_SOURCES)
+    reached = index.led_to(by, without, step, sizes, _MOST_WORDS)
+    targets, found_sizes = [address for address, _size in reached], [size for _address, size in reached]
+    shapes = owners.types.kinds.kinds_at(0, index, targets)
+    of_size, of_shape = Counter(found_sizes), Counter(zip(found_sizes, shapes))
     for kind in kinds:
-        alike = [at for at, shape in zip(targets, shapes) if reached[at] == kind.size and kind.shape in (None, shape)]
-        count = min(len(alike) * step, kind.count)
-        if count * _PART < kind.count or not _are_in(owners, alike, scope):
+        seen = of_size[kind.size] if kind.shape is None else of_shape[kind.size, kind.shape]
+        count = min(seen * step, kind.count)
+        if count * _PART < kind.count:
+            continue
+        rows = zip(targets, found_sizes, shapes)
+        alike = [at for at, size, shape in rows if size == kind.size and kind.shape in (None, shape)]
+        if not _are_in(owners, alike, scope):
             continue
         others = [each for each in found.level if each.size == found.kept.size and each != found.kept]
         text = text_of(owners, found.kept, None, others[:_SIBLINGS])
         if text is not None:
             return Client(found.kept, count, kind.count, kind.size, kind.shape is not None, step == 1, text)
     return None
-
-
-def _own_blocks(owners: Owners, found: _Candidate) -> list[int]:
-    """Return the blocks that a candidate keeps alive, itself included, without those behind it in a list."""
-    own = {found.kept.address, *owners.addresses(("below", found.kept.address))}
-    for each in found.alike:
-        own -= {each.address, *owners.addresses(("below", each.address))}
-    return sorted(own)
-
-
-def _reached(owners: Owners, sources: Sequence[int], sizes: set[int], words: int) -> dict[int, int]:
-    """Return the blocks of some sizes that words of the sources lead to, with their sizes.
-
-    At most ``words`` words are read. What the dump lacks leads nowhere.
-    """
-    index, image, size = owners.heap.index, owners.target.image(), owners.heap.words.size
-    each = max(1, words // max(1, len(sources)))
-    found: dict[int, int] = {}
-    for address in sources:
-        block = index.find(address)
-        data = image.read(address, min(block.size // size, each) * size) if block is not None else b""
-        for value in memoryview(data[: len(data) // size * size]).cast("Q" if size == 8 else "I"):
-            target = index.find(value) if value else None
-            if target is not None and target.size in sizes and target.address != address:
-                found[target.address] = target.size
-    return found
 
 
 def _is_below(owners: Owners, address: int, above: int) -> bool:

@@ -6,13 +6,11 @@ each alone keeps most of what the one before keeps.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 from dmods.base.dataclass import dataclass
 from dmods.base.regex import regex
-from dmods.errors import FaultError
 from dmods.graph.block_types import type_of_block
 from dmods.graph.owners import Kept, Line, Owners
 from dmods.graph.root_names import outer_part
@@ -22,6 +20,7 @@ from dmods.graph.typegraph import find_typegraph
 
 _MOST_WORDS = 1 << 16  # of a root, or of a block, that are looked at
 _STEP = regex(r"[.\[][^.\[]*|[^.\[]+")
+_Row = tuple[int, int, int, int]  # a block, as the engine says what it keeps alive: see Kept
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,69 @@ class Part:
 
 
 @dataclass(frozen=True)
-class _Below:
-    """A block that a root or a block keeps alive directly, and the parts whose words lead to it."""
+class _Main:
+    """The deepest part of a root, or of a block, that keeps most alive.
 
-    kept: Kept
-    parts: set[str]
+    It has the addresses of the blocks that only its words lead to, and how many blocks and bytes these keep alive.
+    """
+
+    name: str
+    below: frozenset[int]
+    sums: tuple[int, int]
+
+
+class _Holder:
+    """What the words of a root, or of a block, keep alive directly. ``name`` gives the part that a word is in, or "".
+
+    Words are numbered in the order of their addresses. So the words of a part follow each other, and few of the names
+    of an array of thousands are needed: that of the word in the middle of the memory, and those where its parts end.
+    """
+
+    def __init__(self, rows: Sequence[_Row], name: Callable[[int], str]) -> None:
+        self._count, self._name = len(rows), name
+        self._last = {row[0]: number for number, row in enumerate(rows)}
+        self._first: dict[int, int] = {}
+        self._rows: list[_Row] = []
+        for number, row in enumerate(rows):
+            if row[0] not in self._first:
+                self._first[row[0]] = number
+                self._rows.append(row)
+
+    def main_part(self, least: float) -> Optional[_Main]:
+        """Return the deepest part that keeps ``least`` bytes or more, at least half of all; None: no part does."""
+        half, seen = sum([row[3] for row in self._rows]) / 2, 0
+        for row in self._rows:
+            seen += row[3]
+            if seen >= half:
+                return self._around(self._first[row[0]], least)
+        return None
+
+    def _around(self, number: int, least: float) -> Optional[_Main]:
+        name = ""
+        found = None
+        for step in _STEP.findall(self._name(number)):
+            name += step
+            start, end = self._words_of(name, number)
+            inside = [row for row in self._rows if start <= self._first[row[0]] and self._last[row[0]] < end]
+            size = sum([row[3] for row in inside])
+            if size < least:
+                break
+            found = _Main(name, frozenset([row[0] for row in inside]), (sum([row[2] for row in inside]), size))
+        return found
+
+    def _words_of(self, part: str, number: int) -> tuple[int, int]:
+        """Return the first word of a part that has word ``number``, and the one behind its last."""
+
+        def ends(inside: int, outside: int) -> int:  # a word without a name belongs to what is on both sides of it
+            while abs(outside - inside) > 1:
+                middle = (inside + outside) // 2
+                if _is_in(self._name(middle), part):
+                    inside = middle
+                else:
+                    outside = middle
+            return inside
+
+        return ends(number, -1), ends(number, self._count) + 1
 
 
 def deepest_part(owners: Owners, line: Line, chain: Sequence[Kept]) -> Optional[Part]:
@@ -49,22 +106,18 @@ def deepest_part(owners: Owners, line: Line, chain: Sequence[Kept]) -> Optional[
     if len(line.roots) != 1 or not owners.reads_types:
         return None
     least = DOWN * line.bytes
-    below = _below_root(owners, line)
-    first = part = _main_part(below, least)
-    if not part:
+    first = part = _below_root(owners, line).main_part(least)
+    if first is None:
         return None
-    found, tail = _sum(below, part), ""
+    found, tail = first.sums, ""
     for place, kept in enumerate(chain):
-        is_reached = any(each.kept.address == kept.address and part in _prefixes(each.parts) for each in below)
-        if not is_reached or _is_one_list(owners, chain[place : place + 2]):
+        if part is None or kept.address not in part.below or _is_one_list(owners, chain[place : place + 2]):
             break
-        below = _below_block(owners, kept)
-        part = _main_part(below, least)
-        if not part:
-            break
-        found, tail = _sum(below, part), tail + _written(part)
+        part = _below_block(owners, kept).main_part(least)
+        if part is not None:
+            found, tail = part.sums, tail + _written(part.name)
     root = line.roots[0]
-    return Part(named_place(owners.names, root, place_of(root, first), tail), *found)
+    return Part(named_place(owners.names, root, place_of(root, first.name), tail), *found)
 
 
 def _is_one_list(owners: Owners, kept: Sequence[Kept]) -> bool:
@@ -78,73 +131,28 @@ def _written(part: str) -> str:
     return f"->{part[1:]}" if part.startswith(".") else part
 
 
-def _below_root(owners: Owners, line: Line) -> list[_Below]:
-    """Return the outermost blocks of a line that its root's words lead to; [] where the words have no names."""
+def _below_root(owners: Owners, line: Line) -> _Holder:
+    """Return the outermost blocks of a line that its root's words lead to; none where the words have no names."""
     number = owners.roots.number_of(line.roots[0])
-    words = owners.names.words(number, _MOST_WORDS) if number is not None else None
-    found: dict[int, _Below] = {}
-    for word in words or ():
+    parts: list[str] = []
+    rows: list[_Row] = []
+    for word in (owners.names.words(number, _MOST_WORDS) if number is not None else None) or ():
         above = owners.heap.index.owners_above(word.value, 2)
         if word.part and above is not None and above[1] == line.set and len(above[0]) == 1:
-            kept = Kept(*above[0][0])
-            found.setdefault(kept.address, _Below(kept, set())).parts.add(word.part)
-    return list(found.values())
+            parts.append(word.part)
+            rows.append(above[0][0])
+    return _Holder(rows, parts.__getitem__)
 
 
-def _below_block(owners: Owners, holder: Kept) -> list[_Below]:
-    """Return the blocks that a block keeps alive directly, and that words of it lead to whose names are known."""
+def _below_block(owners: Owners, holder: Kept) -> _Holder:
+    """Return the blocks that a block of a known type keeps alive directly, and that words of it lead to."""
     graph, block = find_typegraph(owners.target), owners.heap.block_at(holder.address)
     if graph is None or block is None or graph.at(block) is None:
-        return []
-    found: dict[int, _Below] = {}
-    for at, value in _words(owners, holder):
-        above = owners.heap.index.owners_above(value, 2)
-        if above is None or len(above[0]) < 2 or above[0][1][0] != holder.address:
-            continue
-        part = outer_part(graph.field(block, at))
-        kept = Kept(*above[0][0])
-        if part:
-            found.setdefault(kept.address, _Below(kept, set())).parts.add(part)
-    return list(found.values())
+        return _Holder([], str)
+    words = owners.heap.index.held_by_words(holder.address, _MOST_WORDS)
+    return _Holder([row for _at, row in words], lambda number: outer_part(graph.field(block, words[number][0])))
 
 
-def _words(owners: Owners, holder: Kept) -> Iterator[tuple[int, int]]:
-    """Yield (offset, value) of the words of a block that may be pointers; none if the dump lacks them."""
-    size = owners.heap.words.size
-    try:
-        data = owners.target.read(holder.address, min(holder.size // size, _MOST_WORDS) * size)
-    except FaultError:
-        return
-    for place, value in enumerate(memoryview(data).cast("Q" if size == 8 else "I")):
-        if value:
-            yield place * size, value
-
-
-def _main_part(below: Iterable[_Below], least: float) -> str:
-    """Return the deepest part whose words lead to blocks that keep at least ``least`` bytes alive, or ""."""
-    sums: Counter[str] = Counter()
-    for each in below:
-        for prefix in _prefixes(each.parts):
-            sums[prefix] += each.kept.bytes
-    return _longest({part: size for part, size in sums.items() if size >= least})
-
-
-def _longest(parts: Mapping[str, int]) -> str:
-    return max(parts, key=len, default="")
-
-
-def _prefixes(parts: Iterable[str]) -> list[str]:
-    """Return what all of the parts are in: ["srv", "srv.by_token"] of {"srv.by_token.head", "srv.by_token.tail"}."""
-    steps = [_STEP.findall(part) for part in parts]
-    common: list[str] = []
-    for same in zip(*steps):
-        if len(set(same)) > 1:
-            break
-        common.append((common[-1] if common else "") + same[0])
-    return common
-
-
-def _sum(below: Iterable[_Below], part: str) -> tuple[int, int]:
-    """Return how many blocks and bytes a part keeps alive."""
-    found = [each.kept for each in below if part in _prefixes(each.parts)]
-    return sum(kept.count for kept in found), sum(kept.bytes for kept in found)
+def _is_in(name: str, part: str) -> bool:
+    """Return whether a part of a variable is in another: "srv.by_token.head" is in "srv.by_token" and in "srv"."""
+    return not name or name == part or (name.startswith(part) and name[len(part)] in ".[")

@@ -21,11 +21,6 @@ from dmods.heap.texts import counted_text, domain_name, printable
 
 _SAMPLED = 6  # kinds whose blocks are read for a text
 _READ = 8  # blocks of a kind that are read
-_NEAR = 256  # blocks of the scope at each place, among which one of the kind is looked for
-_LISTED = 1 << 18  # blocks of the scope that are listed
-_TURN = 3  # blocks
-_BEHIND = 4  # places behind these
-_TRIED = 4096  # blocks of the scope that are tried one by one where a kind is rare
 _LEAST_TEXT, _MOST_TEXT = 4, 24
 _TEXT = regex(rb"[ -~]{6,}(?=[\0\r\n])")  # the bytes of a number may look like a shorter text
 _MOST_LOOKED_INTO = 512  # bytes of a block
@@ -149,24 +144,8 @@ def blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]
     first = owners.heap.block_at(kind.example)
     if first is None:
         return []
-    listed = owners.heap.index.addresses_in(scope, kind.example, _LISTED)
-    found = {first.address: first}
-    for place in range(_READ):
-        alike = _alike(owners, listed[len(listed) * place // _READ :][:_NEAR], first.size)
-        if alike:
-            # Blocks of two kinds may follow each other by turns: equal steps would see only one.
-            block = alike[place * _TURN % len(alike)]
-            found[block.address] = block
-    # What lies behind those that were listed: a place of the heap leads to the next block of the scope.
-    behind = places(list(owners.heap.owned), _BEHIND) if len(listed) == _LISTED else ()
-    for start in (start for start in behind if start > listed[-1]):
-        near = owners.heap.index.addresses_in(scope, start, _NEAR)
-        found.update((block.address, block) for block in _alike(owners, near, first.size)[:1])
-    if len(found) < _READ:
-        alike = _alike(owners, listed[:_TRIED], first.size)
-        found.update((block.address, block) for block in alike[:: max(1, len(alike) // _READ)])
-    blocks = sorted(found.values(), key=lambda block: block.address)
-    return [blocks[len(blocks) * place // _READ] for place in range(_READ)] if len(blocks) > _READ else blocks
+    found = owners.heap.index.spread_in(scope, first.address, first.size, _READ)
+    return [block for block in map(owners.heap.block_at, found) if block is not None]
 
 
 def places(parts: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
@@ -179,12 +158,6 @@ def places(parts: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
                 yield start + left
                 break
             left -= end - start
-
-
-def _alike(owners: Owners, addresses: Sequence[int], size: int) -> list[Block]:
-    """Return the blocks of a size that begin at some of the addresses."""
-    blocks = (owners.heap.block_at(address) for address in addresses)
-    return [block for block in blocks if block is not None and block.size == size]
 
 
 def texts_in(heap: ProcessHeap, block: Block) -> dict[int, str]:

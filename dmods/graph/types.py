@@ -218,6 +218,11 @@ class Types:
             self._names[kind] = self._name(kind)
         return self._names[kind]
 
+    def type(self, kind: int) -> Optional[TypeName]:
+        """Return the name of a kind, or None for one that has only a shape: that is not put into words."""
+        known = self._names[kind] if kind in self._names else self._told_name(kind)
+        return known if known is not None and known.is_type else None
+
     def rows(self, index: int = 0) -> list[TypeRow]:
         """Return the types and shapes of one heap with their sums. ``ProcessHeap.leaks`` decides what has leaked."""
         found: dict[tuple[str, str], TypeRow] = {}
@@ -265,24 +270,32 @@ class Types:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def _name(self, kind: int) -> TypeName:
+        known = self._told_name(kind)
+        if known is not None:
+            return known
         row = self._all[kind]
-        form, low, words = row.form, row.least, row.words
-        module, offset = _split(words[0][1])
-        if form == NAMED:
-            return list(self._given)[words[0][1]]
-        if form in (OBJECT, EXCEPTION):
-            return self._object(kind, module, offset)
-        cache = self._cache(low, row.most)
-        if form in (VARIOUS, MISSING):
-            return TypeName(f"{cache}: {'other shapes' if form == VARIOUS else 'not in the dump'}", "none", "none")
-        symbol = self._table(module, offset) if words[0][0] == _TABLE else None
-        if symbol is not None and symbol.startswith(_PRIMARY) and not self._shapes_only:
-            known = self._of_class(kind, module, offset, symbol[len(_PRIMARY) :], "vtable symbol")
-            if known is not None:
-                return known
+        cache = self._cache(row.least, row.most)
+        if row.form in (VARIOUS, MISSING):
+            return TypeName(f"{cache}: {'other shapes' if row.form == VARIOUS else 'not in the dump'}", "none", "none")
         size = self.heaps[0].words.size
-        shape = self._shape(words[: low // size], row.sample, row.same, low > len(words) * size)
+        shape = self._shape(row.words[: row.least // size], row.sample, row.same, row.least > len(row.words) * size)
         return TypeName(f"{cache}: {shape}", "shape", "none")
+
+    def _told_name(self, kind: int) -> Optional[TypeName]:
+        """Return the name of a kind that has more than a shape: one that it was given, or that its blocks tell."""
+        row = self._all[kind]
+        if row.form in (VARIOUS, MISSING):
+            return None
+        tag, detail = row.words[0]
+        if row.form == NAMED:
+            return list(self._given)[detail]
+        module, offset = _split(detail)
+        if row.form in (OBJECT, EXCEPTION):
+            return self._object(kind, module, offset)
+        symbol = self._table(module, offset) if tag == _TABLE else None
+        if symbol is None or not symbol.startswith(_PRIMARY) or self._shapes_only:
+            return None
+        return self._of_class(kind, module, offset, symbol[len(_PRIMARY) :], "vtable symbol")
 
     def _object(self, kind: int, module: int, offset: int) -> TypeName:
         """Return the name of an object with a vtable, or of an exception, at whose type_info the words point."""

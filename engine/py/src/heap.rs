@@ -8,6 +8,7 @@ use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::pointers::{pointers, Asked};
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
 use dmods_engine::blocks::tcache::TcacheShape;
+use dmods_engine::graph::leading::Held;
 use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::paths::Origin;
 use dmods_engine::graph::roots::Named;
@@ -371,6 +372,29 @@ impl Heap {
     fn addresses_in(&self, py: Python<'_>, within: Scope, start: Address, most: usize) -> PyResult<Vec<u64>> {
         let within = scope(within)?;
         Ok(py.detach(|| self.heap().addresses_in(within, start.0, most)))
+    }
+
+    fn spread_in(&self, py: Python<'_>, within: Scope, start: Address, size: u64, most: usize) -> PyResult<Vec<u64>> {
+        let within = scope(within)?;
+        Ok(py.detach(|| self.heap().spread(within, (start.0, size), most)))
+    }
+
+    fn held_by_words(&self, py: Python<'_>, address: Address, most: u64) -> Vec<(u64, KeptRow)> {
+        let found = py.detach(|| self.heap().held_by_words(&self.image, address.0, most));
+        found.iter().map(|(at, kept)| (*at, (kept.address, kept.size, kept.count, kept.bytes))).collect()
+    }
+
+    fn led_to(
+        &self,
+        py: Python<'_>,
+        by: Address,
+        without: Vec<u64>,
+        step: usize,
+        sizes: Vec<u64>,
+        words: u64,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let held = Held { by: by.0, without: &without, step, words };
+        watched(py, None, |control| self.heap().led_to(&self.image, held, &sizes, control))
     }
 
     #[pyo3(signature = (within, ranges, progress=None))]

@@ -16,6 +16,7 @@
 //! * [`roots`]: the roots, with names and ranks; [`tiers`]: the search from them, the strongest first.
 //! * [`parts`]: words in blocks that are roots, or own nothing: the variables of a language runtime.
 //! * [`owners`]: the owners of a heap, made from all these; [`owned_heap`]: a heap with them, for questions.
+//! * [`leading`]: what the words of blocks lead to.
 //! * [`reference`]: the stacks of holders, added up by kind.
 //! * [`paths`]: shortest paths from the roots.
 //!
@@ -46,6 +47,7 @@ mod judged;
 pub mod kinds;
 mod kinds_of_targets;
 pub mod labels;
+pub mod leading;
 mod links;
 pub mod named;
 pub mod numbering;

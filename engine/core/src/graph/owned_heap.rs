@@ -1,6 +1,7 @@
 //! A heap with its owners, and the questions about them.
 
 use super::edges::Edges;
+use super::leading::Held;
 use super::owners::{Alike, Kept, Line, Owners, Scope};
 use super::parts;
 use super::paths::{self, Origin, Wanted};
@@ -78,6 +79,30 @@ impl OwnedHeap {
     pub fn addresses_in(&self, scope: Scope, from: u64, most: usize) -> Vec<u64> {
         let Some(owners) = &self.owners else { return Vec::new() };
         by_width!(Widths, self.heap.widths(), heap => owners.addresses(heap.tables(), scope, from, most))
+    }
+
+    /// See [`Owners::spread`].
+    pub fn spread(&self, scope: Scope, of: (u64, u64), most: usize) -> Vec<u64> {
+        let Some(owners) = &self.owners else { return Vec::new() };
+        by_width!(Widths, self.heap.widths(), heap => owners.spread(heap.tables(), scope, of, most))
+    }
+
+    /// See [`Owners::held_by_words`].
+    pub fn held_by_words(&self, image: &Image, address: u64, most: u64) -> Vec<(u64, Kept)> {
+        let Some(owners) = &self.owners else { return Vec::new() };
+        by_width!(Widths, self.heap.widths(), heap => owners.held_by_words(heap.tables(), image, address, most))
+    }
+
+    /// See [`Owners::led_to`].
+    pub fn led_to(
+        &self,
+        image: &Image,
+        held: Held,
+        sizes: &[u64],
+        control: &Control,
+    ) -> Result<Vec<(u64, u64)>, Stopped> {
+        let Some(owners) = &self.owners else { return Ok(Vec::new()) };
+        by_width!(Widths, self.heap.widths(), heap => owners.led_to(heap.tables(), image, held, sizes, control))
     }
 
     /// See [`Owners::alike`].

@@ -292,13 +292,13 @@ impl Owners {
         found
     }
 
-    fn vertex<I: Index, const P: usize>(&self, tables: &Tables<I, P>, address: u64) -> Option<u32> {
+    pub(super) fn vertex<I: Index, const P: usize>(&self, tables: &Tables<I, P>, address: u64) -> Option<u32> {
         let block = tables.find(address).filter(|block| !block.free)?;
         let vertex = self.vertices[self.numbering.of(&tables.regions, block.granule)];
         (vertex != 0 && vertex != CLOSED).then_some(vertex)
     }
 
-    fn kept<I: Index, const P: usize>(&self, tables: &Tables<I, P>, vertex: u32) -> Option<Kept> {
+    pub(super) fn kept<I: Index, const P: usize>(&self, tables: &Tables<I, P>, vertex: u32) -> Option<Kept> {
         let number = *self.numbers.get(vertex as usize).filter(|&&number| number != ROOT)?;
         let granule = self.numbering.granule(&tables.regions, number as usize);
         let block = tables.block(tables.word_map.run_of_granule(granule), granule);
@@ -375,12 +375,26 @@ impl Owners {
     }
 
     /// Calls `each` for every block in the scope, by address, until it returns false.
-    fn each<I: Index, const P: usize>(&self, tables: &Tables<I, P>, scope: Scope, mut each: impl FnMut(Block) -> bool) {
+    pub(super) fn each<I: Index, const P: usize>(
+        &self,
+        tables: &Tables<I, P>,
+        scope: Scope,
+        mut each: impl FnMut(Block) -> bool,
+    ) {
         let within = self.within(tables, scope);
+        self.each_vertex(tables, |block, vertex| !within[vertex as usize] || each(block));
+    }
+
+    /// Calls `each` for every block that is a vertex, by address, until it returns false.
+    pub(super) fn each_vertex<I: Index, const P: usize>(
+        &self,
+        tables: &Tables<I, P>,
+        mut each: impl FnMut(Block, u32) -> bool,
+    ) {
         for run in 0..tables.word_map.runs.len() {
             let more = tables.each_block(run, EVERY, |block| {
                 let vertex = self.vertices[self.numbering.of(&tables.regions, block.granule)];
-                vertex == 0 || vertex == CLOSED || !within[vertex as usize] || each(block)
+                vertex == 0 || vertex == CLOSED || each(block, vertex)
             });
             if !more {
                 return;

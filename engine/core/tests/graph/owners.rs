@@ -1,5 +1,6 @@
 //! The owners of random heaps, against a model that looks at everything.
 
+use super::leading;
 use crate::blocks::made::{Dice, Sizes, World};
 use crate::blocks::plain::Plain;
 use crate::blocks::reference::solve;
@@ -44,7 +45,8 @@ fn name(world: &World, dice: &mut Dice) -> (Vec<Area>, Vec<Word>) {
     (areas, values)
 }
 
-fn check(seed: u64, word: u64) -> (usize, usize) {
+/// Returns how many lines there are, how many of them have several roots, and how many blocks words led to.
+fn check(seed: u64, word: u64) -> (usize, usize, usize) {
     let mut dice = Dice(410_000 + seed);
     let world = World::new(&mut dice, word, Sizes::Small);
     let (areas, values) = name(&world, &mut dice);
@@ -73,12 +75,13 @@ fn check(seed: u64, word: u64) -> (usize, usize) {
         assert!(found.iter().all(|&at| seen.insert(at)), "{label}: a block twice");
     }
     check_sources(&world, &heap, &label);
+    let led_to = leading::check(&world, &heap, &label);
     check_retained(&world, &plain, &heap, &label);
     check_kinds(&world, &heap, &mut dice, &label);
     check_data(&world, &plain, &heap, (&areas, &ranges), &label);
     check_paths(&world, &plain, &heap, named, &image, &label);
     let several = lines.iter().filter(|line| line.roots.as_ref().is_some_and(|roots| roots.len() > 1)).count();
-    (lines.len(), several)
+    (lines.len(), several, led_to)
 }
 
 /// The blocks in use that have edges, each with those that the tables have for it alone.
@@ -267,11 +270,12 @@ fn check_paths(
 
 #[test]
 fn random_heaps() {
-    let (mut lines, mut several) = (0, 0);
+    let (mut lines, mut several, mut led_to) = (0, 0, 0);
     for seed in 0..500u64 {
-        let (all, shared) = check(seed, if seed % 2 == 0 { 8 } else { 4 });
+        let (all, shared, to) = check(seed, if seed % 2 == 0 { 8 } else { 4 });
         lines += all;
         several += shared;
+        led_to += to;
     }
-    assert!(lines > 1000 && several > 20, "{lines} {several}");
+    assert!(lines > 1000 && several > 20 && led_to > 1000, "{lines} {several} {led_to}");
 }
