@@ -21,6 +21,26 @@ pub struct Kept {
     pub bytes: u64,
 }
 
+/// What direct leaks keep alive, asked for in address order. A search for each leak would take the most time of a listing.
+pub struct KeptInOrder<'a> {
+    left: &'a [Kept],
+    begun: bool,
+}
+
+impl KeptInOrder<'_> {
+    /// Returns what the direct leak at a granule keeps alive. No leak before it is asked for again.
+    pub fn of(&mut self, granule: usize) -> Kept {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.left = &self.left[self.left.partition_point(|kept| kept.granule < granule)..];
+        }
+        while self.left.first().is_some_and(|kept| kept.granule < granule) {
+            self.left = &self.left[1..];
+        }
+        let nothing = Kept { granule, count: 0, bytes: 0 };
+        self.left.first().filter(|kept| kept.granule == granule).copied().unwrap_or(nothing)
+    }
+}
+
 /// The leaked blocks.
 pub struct Leaks<I: Index> {
     /// Regions with leaked blocks, in order, each with one bit a granule: begins a leaked block.
@@ -142,18 +162,15 @@ impl<I: Index> Leaks<I> {
         bits(&self.leaked[first..]).filter(move |&each| each >= granule)
     }
 
-    /// Returns what the direct leak at `granule` keeps alive.
-    pub fn kept_by(&self, granule: usize) -> Kept {
-        match self.kept.binary_search_by_key(&granule, |k| k.granule) {
-            Ok(i) => self.kept[i],
-            Err(_) => Kept { granule, count: 0, bytes: 0 },
-        }
+    /// Returns what direct leaks keep alive, for those that ask in address order.
+    pub fn in_order(&self) -> KeptInOrder<'_> {
+        KeptInOrder { left: &self.kept, begun: false }
     }
 
     /// Returns the direct leaks by size: those with mappings of their own last, then by the numbers of their allocators, the smallest first.
     pub fn groups<const P: usize>(&self, tables: &Tables<I, P>) -> Vec<Group> {
         let mut groups: BTreeMap<(bool, u32, u64), Group> = BTreeMap::new();
-        let mut run = 0;
+        let (mut run, mut in_order) = (0, self.in_order());
         for granule in self.direct.iter().map(|g| g.get()) {
             while granule / REGION >= tables.word_map.region_end(run) {
                 run += 1;
@@ -161,7 +178,7 @@ impl<I: Index> Leaks<I> {
             let block = tables.block(run, granule);
             let found = &tables.word_map.runs[run].run;
             let (allocator, single) = (found.owner.allocator, found.is_oversized());
-            let kept = self.kept_by(granule);
+            let kept = in_order.of(granule);
             let group = groups.entry((single, allocator, block.size)).or_insert(Group {
                 size: block.size,
                 allocator,

@@ -1,7 +1,7 @@
 //! Lists of blocks with their states.
 
 use super::index::{Block, Tables};
-use super::leaks::Leaks;
+use super::leaks::{KeptInOrder, Leaks};
 use super::number::Index;
 use super::states::{State, States};
 use crate::hw;
@@ -38,18 +38,6 @@ impl<I: Index, const P: usize, F: FnMut(Block, State) -> bool> hw::Work for List
 impl<I: Index, const P: usize> Listing<'_, I, P> {
     fn states(&self) -> States<'_, I> {
         States::new(self.leaks, self.own)
-    }
-
-    /// Returns a block with its state, and the blocks and bytes that a direct leak keeps alive.
-    #[inline(always)]
-    fn row(&self, block: Block, state: State) -> (Block, State, u64, u64) {
-        match (state, self.leaks) {
-            (State::LeakedDirectly, Some(leaks)) => {
-                let kept = leaks.kept_by(block.granule);
-                (block, state, kept.count, kept.bytes)
-            }
-            _ => (block, state, 0, 0),
-        }
     }
 
     /// Calls `each` with every block from address `from` on and its state, in address order, until it returns false.
@@ -93,9 +81,10 @@ impl<I: Index, const P: usize> Listing<'_, I, P> {
     pub fn blocks(&self, states: &[State], from: u64, most: usize) -> Vec<(Block, State, u64, u64)> {
         let mut out = Vec::with_capacity(most.min(MOST_AHEAD));
         let wanted = states.iter().fold(0u32, |wanted, &state| wanted | 1 << state as u32);
-        let take = |block, state| {
+        let mut kept = self.leaks.map(Leaks::in_order);
+        let take = |block: Block, state| {
             if wanted >> state as u32 & 1 != 0 {
-                out.push(self.row(block, state));
+                out.push(row(block, state, kept.as_mut()));
             }
             out.len() < most
         };
@@ -123,18 +112,30 @@ impl<I: Index, const P: usize> Listing<'_, I, P> {
     pub fn find(&self, address: u64) -> Option<(Block, State, u64, u64)> {
         let block = self.tables.find(address)?;
         let state = self.states().from(block.granule).of(&block);
-        Some(self.row(block, state))
+        Some(row(block, state, self.leaks.map(Leaks::in_order).as_mut()))
     }
 
     /// Returns up to `most` direct leaks, from number `from` on.
     pub fn direct_leaks(&self, from: usize, most: usize) -> Vec<(Block, State, u64, u64)> {
         let Some(leaks) = self.leaks else { return Vec::new() };
         let wanted = leaks.direct.iter().skip(from).take(most).map(|granule| granule.get());
+        let mut kept = leaks.in_order();
         let found = wanted.map(|granule| {
-            let kept = leaks.kept_by(granule);
             let block = self.tables.block(self.tables.word_map.run_of_granule(granule), granule);
-            (block, State::LeakedDirectly, kept.count, kept.bytes)
+            row(block, State::LeakedDirectly, Some(&mut kept))
         });
         found.collect()
+    }
+}
+
+/// Returns a block with its state, and the blocks and bytes that a direct leak keeps alive.
+#[inline(always)]
+fn row(block: Block, state: State, kept: Option<&mut KeptInOrder<'_>>) -> (Block, State, u64, u64) {
+    match (state, kept) {
+        (State::LeakedDirectly, Some(kept)) => {
+            let kept = kept.of(block.granule);
+            (block, state, kept.count, kept.bytes)
+        }
+        _ => (block, state, 0, 0),
     }
 }

@@ -5,6 +5,7 @@ use crate::blocks::model::{Heap, State};
 
 /// Blocks that are read at once. Those of two heaps fit in the second-level cache.
 const BATCH: usize = 1 << 10;
+const LEAKED: [State; 2] = [State::LeakedDirectly, State::LeakedIndirectly];
 const IN_USE: [State; 4] = [State::Live, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
 
 /// A block in use.
@@ -16,7 +17,7 @@ pub struct InUse {
     pub state: State,
     /// For a direct leak: the blocks and the bytes that it keeps alive.
     pub kept: (u64, u64),
-    /// The number of the block among the blocks in use: the index in `Census::of_block`.
+    /// The number of the block among the blocks that are read. Among all in use, it is the index in `Census::of_block`.
     pub number: usize,
 }
 
@@ -29,6 +30,7 @@ pub struct Stream<'a> {
     from: Option<u64>,
     number: usize,
     direct: bool,
+    states: &'static [State],
 }
 
 impl<'a> Stream<'a> {
@@ -42,9 +44,14 @@ impl<'a> Stream<'a> {
         Stream { direct: true, ..Stream::new(heap) }
     }
 
+    /// Reads only the leaked blocks: in a heap that has few, few are looked at.
+    pub fn leaked(heap: &'a dyn Heap) -> Self {
+        Stream { states: &LEAKED, ..Stream::new(heap) }
+    }
+
     /// Begins with the block of this number, which lies at this address.
     pub fn from(heap: &'a dyn Heap, (number, address): (usize, u64)) -> Self {
-        Stream { heap, batch: Vec::new(), at: 0, from: Some(address), number, direct: false }
+        Stream { heap, batch: Vec::new(), at: 0, from: Some(address), number, direct: false, states: &IN_USE }
     }
 
     /// Reads the next batch. Returns false at the end.
@@ -53,7 +60,7 @@ impl<'a> Stream<'a> {
         let Some(from) = self.from else { return false };
         self.batch = match self.direct {
             true => self.heap.direct_leaks(self.number, BATCH),
-            false => self.heap.blocks(&IN_USE, from, BATCH),
+            false => self.heap.blocks(self.states, from, BATCH),
         };
         self.at = 0;
         self.from = match self.batch.last() {

@@ -172,10 +172,7 @@ impl Spread<'_, '_> {
 
     /// Gives all objects with vtables their classes: also those to which no typed pointer leads.
     fn objects(&mut self, control: &Control) -> Result<(), Stopped> {
-        self.each_block(control, |spread, found, _| {
-            spread.object_with_vtable(found);
-            true
-        })
+        self.each_block(control, Self::object_with_vtable)
     }
 
     fn object_with_vtable(&mut self, found: Found) {
@@ -194,6 +191,8 @@ impl Spread<'_, '_> {
     /// from an earlier use of the memory.
     fn forget_members(&mut self, control: &Control) -> Result<(), Stopped> {
         let mut counts: HashMap<Id, (u64, u64)> = HashMap::default();
+        self.told.sort_unstable();
+        self.told.dedup();
         self.each_told(control, |spread, found, claim| {
             let size = spread.types().size(claim.kind);
             let (exact, larger) = counts.entry(claim.kind).or_default();
@@ -211,14 +210,23 @@ impl Spread<'_, '_> {
         })
     }
 
-    /// Calls `each` for the blocks whose class only the vtable at their start tells.
+    /// Calls `each` for the blocks whose class only the vtable at their start tells. Only those that got a class from one are
+    /// looked at: in most heaps they are few.
     fn each_told(&mut self, control: &Control, mut each: impl FnMut(&mut Self, Found, Claim)) -> Result<(), Stopped> {
-        self.each_known(control, |spread, found| {
+        let told = match &self.sample {
+            Some(sample) => sample.known(),
+            None => std::mem::take(&mut self.told),
+        };
+        let done = self.each_of(&told, control, |spread, found| {
             let claim = spread.blocks.claim(found.number);
             if claim.rank == Rank::Vtable && claim.shape == Shape::One {
                 each(spread, found, claim);
             }
-        })
+        });
+        if self.sample.is_none() {
+            self.told = told;
+        }
+        done
     }
 
     /// Takes the vtables of Rust: variables whose types tell of which type the objects are.

@@ -16,7 +16,6 @@ use super::maps::{HashMap, HashSet};
 use super::plan::What;
 use super::pools::Pools;
 use super::propagate::{fits, Spread, CHECK};
-use crate::blocks::model::State;
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
 
@@ -113,10 +112,9 @@ impl Spread<'_, '_> {
     /// Returns the leaked blocks of which nothing is known.
     fn leaked_blocks(&mut self, pools: &Pools, control: &Control) -> Result<Vec<Leaked>, Stopped> {
         let mut out = Vec::new();
-        self.each_block(control, |spread, found, state| {
-            let leaked = matches!(state, State::LeakedDirectly | State::LeakedIndirectly);
-            let typed = leaked && spread.blocks.claim(found.number).is_some();
-            if !leaked || typed || !pools.within(found.block.address, found.block.size).is_empty() {
+        self.each_leaked(control, |spread, found| {
+            let typed = spread.blocks.claim(found.number).is_some();
+            if typed || !pools.within(found.block.address, found.block.size).is_empty() {
                 return true;
             }
             if out.len() >= MOST_LEAKED {

@@ -120,6 +120,8 @@ pub(super) struct Spread<'a, 'd> {
     pub(super) pools: HashSet<u64>,
     /// The types by their vtables, in Rust. None: two types share one.
     pub(super) concrete: HashMap<u64, Option<Id>>,
+    /// The addresses of blocks that their vtables named.
+    pub(super) told: Vec<u64>,
     /// What pointers to numbers and characters say of objects that their vtables name, by the number of the block.
     pub(super) plain: HashMap<usize, Claim>,
     /// The types of the values of `std::any`, by the functions that manage them.
@@ -187,6 +189,7 @@ impl<'a, 'd> Spread<'a, 'd> {
             first_of_name: HashMap::default(),
             pools: HashSet::default(),
             concrete: HashMap::default(),
+            told: Vec::new(),
             plain: HashMap::default(),
             managed: HashMap::default(),
             made_records: HashMap::default(),
@@ -323,6 +326,9 @@ impl<'a, 'd> Spread<'a, 'd> {
     fn accept(&mut self, found: Found, claim: Claim) {
         let disputed = self.barred.contains(&found.block.address) && claim.rank > Rank::Taught;
         self.blocks.set(found.number, Claim { disputed, ..claim });
+        if claim.rank == Rank::Vtable && self.sample.is_none() {
+            self.told.push(found.block.address);
+        }
         if claim.rank != Rank::Weak && !disputed {
             self.families.witness(found, &claim);
             self.open.push(found.block.address);

@@ -42,20 +42,41 @@ impl Spread<'_, '_> {
     pub(super) fn each_block(
         &mut self,
         control: &Control,
-        mut each: impl FnMut(&mut Self, Found, State) -> bool,
+        mut each: impl FnMut(&mut Self, Found),
+    ) -> Result<(), Stopped> {
+        self.each_listed(Stream::new(self.blocks.heap()), control, |spread, found| {
+            each(spread, found);
+            true
+        })
+    }
+
+    /// Calls `each` for every leaked block, until it returns false; of a large heap, only for those that are asked for.
+    pub(super) fn each_leaked(
+        &mut self,
+        control: &Control,
+        each: impl FnMut(&mut Self, Found) -> bool,
+    ) -> Result<(), Stopped> {
+        self.each_listed(Stream::leaked(self.blocks.heap()), control, each)
+    }
+
+    /// Calls `each` for the blocks of a list until it returns false. A sample has a list of its own.
+    fn each_listed(
+        &mut self,
+        blocks: Stream<'_>,
+        control: &Control,
+        mut each: impl FnMut(&mut Self, Found) -> bool,
     ) -> Result<(), Stopped> {
         if let Some(asked) = self.sample.as_ref().map(|sample| sample.leaked.clone()) {
             return self.each_of(&asked, control, |spread, found| {
-                each(spread, found, State::LeakedDirectly);
+                each(spread, found);
             });
         }
-        let heap = self.blocks.heap();
-        for (count, block) in Stream::new(heap).enumerate() {
+        for (count, block) in blocks.enumerate() {
             if count % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
             let Some(found) = self.blocks.listed(&block) else { continue };
-            if !each(self, found, block.state) {
+            if !each(self, found) {
                 break;
             }
         }
@@ -64,22 +85,14 @@ impl Spread<'_, '_> {
 
     /// Calls `each` for every block that may have a claim from which others are told; of a large heap, for those that were
     /// followed and for the leaked ones that are asked for.
-    pub(super) fn each_known(
-        &mut self,
-        control: &Control,
-        mut each: impl FnMut(&mut Self, Found),
-    ) -> Result<(), Stopped> {
-        let Some(sample) = &self.sample else {
-            return self.each_block(control, |spread, found, _| {
-                each(spread, found);
-                true
-            });
-        };
+    pub(super) fn each_known(&mut self, control: &Control, each: impl FnMut(&mut Self, Found)) -> Result<(), Stopped> {
+        let Some(sample) = &self.sample else { return self.each_block(control, each) };
         let known = sample.known();
         self.each_of(&known, control, each)
     }
 
-    fn each_of(
+    /// Calls `each` for the blocks at these addresses.
+    pub(super) fn each_of(
         &mut self,
         addresses: &[u64],
         control: &Control,

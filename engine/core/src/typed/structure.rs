@@ -103,7 +103,7 @@ impl Spread<'_, '_> {
         }
         let mut structs = Structures { candidates, lesser, by_size: HashMap::default(), looks: HashMap::default() };
         let (mut waiting, mut any) = (Vec::new(), false);
-        self.each_block(control, |spread, found, _| {
+        self.each_block(control, |spread, found| {
             if !spread.blocks.claim(found.number).is_some() {
                 match spread.only_structure(found, &mut structs) {
                     Judged::New => any = true,
@@ -111,7 +111,6 @@ impl Spread<'_, '_> {
                     Judged::Never => {}
                 }
             }
-            true
         })?;
         for _ in 1..ROUNDS {
             if !any {
