@@ -45,7 +45,7 @@ class _Main:
 
 
 class _Holder:
-    """What the words of a root, or of a block, keep alive directly. ``name`` gives the part that a word is in, or "".
+    """The words of a root, or of a block, and what they keep alive. ``name`` gives the part that a word is in, or "".
 
     Words are numbered in the order of their addresses. So the words of a part follow each other, and few of the names
     of an array of thousands are needed: that of the word in the middle of the memory, and those where its parts end.

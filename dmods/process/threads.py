@@ -240,16 +240,17 @@ def _live(target: Target, thread: Thread, frames_of: Callable[[Thread], list[Fra
     tcb = thread.registers.get(target.arch.thread_pointer) if target.arch.thread_pointer else None
     if tcb is not None and not is_tcb(target, tcb):
         tcb = None
+    first = first_stack(target)
     if tcb is not None:
         bounds = stack_block(target, tcb)
-        if bounds is not None:
+        # Words behind the TCB of the first thread, which has no such block, may look like one.
+        if bounds is not None and (bounds[0] <= sp < bounds[1] or first is None or not first[0] <= sp < first[1]):
             return ThreadStack(thread.tid, *bounds, sp, tcb)
     # The main thread: the kernel made its stack, and glibc does not know where it begins. Its outermost frame lies
     # there, even while the thread runs on an alternate signal stack. (In a damaged dump that frame may lie in no
     # mapping.)
     pointers = (*(frame.sp for frame in reversed(frames_of(thread))), sp)
     mapping = next(filter(None, (mapping_at(target, pointer) for pointer in pointers)), None)
-    first = first_stack(target)
     is_lost = mapping is None and thread.tid == target.pid  # of the first thread, its stack is known nevertheless
     mapping = mapping or _mapping_above(target, sp)
     if first is not None and (is_lost or (mapping is not None and first[0] <= mapping.start < first[1])):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.process.stack_bounds import first_stack, stack_block
 from dmods.process.threads import live_stacks, stacks_of
 from fixtures import cores
+from tests.corekit import HERE, compile_c, kernel_core
 
 
 @pytest.mark.parametrize("userland", ["host", "bullseye", "trixie", "sid"])
@@ -65,3 +69,16 @@ def test_bounds_are_known_where_glibc_or_the_kernel_made_the_stack() -> None:
     assert not live.known
     core = cores.take("frames", mode="own-stack")
     assert all(stack.known for stack in stacks_of(CoreFile(str(core.core))))
+
+
+def test_words_that_look_like_bounds_are_not_those_of_the_first_stack(tmp_path: Path) -> None:
+    program = compile_c(HERE / "process" / "likeblock.c", tmp_path / "likeblock")
+    core = kernel_core(program, tmp_path)
+    target = CoreFile(str(core))
+    (thread,) = target.threads()
+    (stack,) = stacks_of(target)
+    assert stack_block(target, stack.tcb or 0) is not None
+    assert (stack.start, stack.end) == first_stack(target)
+    (live,) = live_stacks(target, thread)
+    assert live.known
+    assert live.start <= thread.registers["rsp"] < live.end
