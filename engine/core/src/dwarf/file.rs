@@ -8,6 +8,7 @@ use typed_arena::Arena;
 
 use super::die::{Die, Reference};
 use super::units::{units_of, Found, Home, Ready, Tables, UnitAt, When};
+use super::walk::{walk, Below};
 use crate::lines::{find_debug_file, package_of, parse_package, Bounded, Bytes, ElfFile, Limits, Wanted};
 
 /// The work that types may need beyond what lines need: each entry is read for the index, for its type, and for its name;
@@ -170,36 +171,19 @@ impl<'a> Parsed<'a> {
         Die::next(&mut entries)
     }
 
-    /// Calls `each` for the entry and for all entries below it, until it returns false. Their depths count from the entry's, 0.
-    pub(super) fn below(&self, key: Key, mut each: impl FnMut(Die<'a>) -> gimli::Result<Below>) -> gimli::Result<()> {
-        let unit = &self.unit(key.0)?.unit;
-        let mut entries = unit.entries_raw(Some(gimli::UnitOffset(key.1 as usize)))?;
-        let mut skip: Option<isize> = None;
-        while !entries.is_empty() {
-            let Some(die) = Die::next(&mut entries)? else {
-                if entries.next_depth() <= 0 {
-                    break;
-                }
-                continue;
-            };
-            if die.depth < 0 || (die.depth == 0 && die.offset != key.1 as usize) {
-                break;
-            }
-            if skip.is_some_and(|depth| die.depth > depth) {
-                continue;
-            }
-            skip = None;
-            let (depth, children) = (die.depth, die.children);
-            match each(die)? {
-                Below::Stop => break,
-                Below::Skip => skip = Some(depth),
-                Below::Go => {}
-            }
-            if depth == 0 && !children {
-                break;
-            }
-        }
-        Ok(())
+    /// Calls `each` for the entry and for all entries below it, until it says otherwise. Their depths count from the entry's, 0.
+    pub(super) fn below(&self, key: Key, each: impl FnMut(Die<'a>) -> gimli::Result<Below>) -> gimli::Result<()> {
+        self.below_of(key, |_, _| true, each)
+    }
+
+    /// The same, for the entry and those below it that are wanted: see [`walk`].
+    pub(super) fn below_of(
+        &self,
+        key: Key,
+        wanted: impl Fn(gimli::DwTag, bool) -> bool,
+        each: impl FnMut(Die<'a>) -> gimli::Result<Below>,
+    ) -> gimli::Result<()> {
+        walk(&self.unit(key.0)?.unit, key.1 as usize, wanted, each)
     }
 
     /// Returns the string of an attribute.
@@ -207,14 +191,4 @@ impl<'a> Parsed<'a> {
         let text = self.dwarf_of(unit).attr_string(&self.unit(unit).ok()?.unit, *value.as_ref()?).ok()?;
         gimli::Reader::to_string_lossy(&text).ok().map(|text| text.into_owned())
     }
-}
-
-/// Whether a walk goes on.
-pub(super) enum Below {
-    /// With the children of the entry.
-    Go,
-    /// With its next sibling.
-    Skip,
-    /// Not at all.
-    Stop,
 }

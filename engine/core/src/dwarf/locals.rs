@@ -6,7 +6,8 @@ use gimli::constants as c;
 use gimli::{EvaluationResult, Expression, Location, Value};
 
 use super::die::{Die, Place};
-use super::file::{Below, Key, Parsed};
+use super::file::{Key, Parsed};
+use super::walk::Below;
 use super::index::{ranges, Index};
 use crate::lines::Bounded;
 

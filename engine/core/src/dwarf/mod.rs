@@ -5,7 +5,9 @@
 //! * `file`: the sections of one module, and its entries.
 //! * `units`: its units, also those in the file that dwz made and in .dwo and .dwp files.
 //! * `die`: one entry.
+//! * `walk`: the entries below one.
 //! * `index`: one pass over the entries of a unit.
+//! * `names`: names with what stands before them.
 //! * `read`: makes types of entries.
 //! * `table`: what a module says as a whole.
 //! * `kept`: tables that the next command finds in the cache folder.
@@ -23,12 +25,14 @@ mod kept;
 mod locals;
 pub mod model;
 mod module;
+mod names;
 mod read;
 pub mod short;
 mod simple;
 pub(crate) mod spelling;
 mod table;
 mod units;
+mod walk;
 
 pub use kept::Folder;
 pub use locals::FrameAt;

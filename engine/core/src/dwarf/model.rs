@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
 pub use super::spelling::{canonical, plain};
@@ -116,21 +117,14 @@ pub struct Member {
     pub when: Option<u64>,
 }
 
-/// What tells two records apart. Each unit that uses a type declares it again.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Key {
-    pub(super) tag: u16,
-    pub(super) name: String,
-    pub(super) size: u64,
-    /// Names and offsets of the members, hashed.
-    pub(super) members: u64,
-}
+/// What tells two records apart: a hash of their tag, name, size and members. Each unit that uses a type declares it again.
+pub(super) type Key = u128;
 
 /// All types of the modules of a process that were asked for.
 #[derive(Debug)]
 pub struct Types {
     all: Vec<Type>,
-    keys: HashMap<Key, Id>,
+    keys: HashMap<Key, Id, RandomState>,
     /// Bytes of a pointer.
     pub word: u64,
 }
@@ -139,7 +133,7 @@ impl Types {
     /// Makes a table with `void` in it.
     pub fn new(word: u64) -> Types {
         let void = Type { name: "void".to_string(), size: 0, form: Form::Void };
-        Types { all: vec![void], keys: HashMap::new(), word }
+        Types { all: vec![void], keys: HashMap::default(), word }
     }
 
     /// Returns how many types there are.
@@ -179,8 +173,8 @@ impl Types {
         (self.all, self.keys.into_iter().map(|(key, id)| (id, key)).collect())
     }
 
-    pub(super) fn known(&self, key: &Key) -> Option<Id> {
-        self.keys.get(key).copied()
+    pub(super) fn known(&self, key: Key) -> Option<Id> {
+        self.keys.get(&key).copied()
     }
 
     pub(super) fn remember(&mut self, key: Key, id: Id) {

@@ -4,11 +4,12 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 
 use super::file::{Cell, Files, Key, Parsed};
-use super::index::{hash_of_name, hash_of_template, Index, Stored};
+use super::index::{Index, Stored};
 use super::kept::Folder;
 use super::locals::{locals, needs_line, FrameAt, Local, Read};
 use super::model::{plain, Form, Id, Types, VOID};
-use super::read::{From, Reader};
+use super::names::{hash_of_name, hash_of_template};
+use super::read::{Declared, From, Reader};
 use super::table::Table;
 use super::units::When;
 use crate::lines::{describe, Wanted};
@@ -71,8 +72,8 @@ pub struct DebugTypes {
     /// The types.
     pub types: Types,
     problems: Vec<String>,
-    /// Types that are only declared: their numbers and names.
-    incomplete: Vec<(Id, String)>,
+    /// Types that are only declared.
+    incomplete: Vec<Declared>,
     /// Where tables are kept.
     folder: Option<Folder>,
 }
@@ -231,43 +232,49 @@ impl DebugTypes {
         let Some(Some(module)) = self.modules.get_mut(number) else { return };
         let of_table = std::mem::take(&mut module.table.declared);
         let of_frames = module.open.as_mut().map(|open| std::mem::take(&mut open.reader.declared));
-        for (id, name) in of_table.into_iter().chain(of_frames.unwrap_or_default()) {
-            self.complete_one(id, name);
+        for one in of_table.into_iter().chain(of_frames.unwrap_or_default()) {
+            self.complete_one(one);
         }
     }
 
     /// Completes the types that were only declared in the modules known so far: a later module may have them.
     pub fn complete_declared(&mut self) {
-        for (id, name) in std::mem::take(&mut self.incomplete) {
-            self.complete_one(id, name);
+        for one in std::mem::take(&mut self.incomplete) {
+            self.complete_one(one);
         }
         for number in 0..self.modules.len() {
             self.complete(number);
         }
     }
 
-    fn complete_one(&mut self, id: Id, name: String) {
-        match self.find(&name).into_iter().find(|&other| other != id) {
+    fn complete_one(&mut self, one: Declared) {
+        let mut found = self.with_hash(one.hash, false);
+        if found.len() > 1 {
+            self.prefer_exact(&self.types.get(one.id).name, &mut found);
+        }
+        match found.into_iter().find(|&other| other != one.id) {
             Some(whole) => {
-                let name = self.types.get(id).name.clone();
-                self.types.set(id, super::model::Type { name, size: 0, form: Form::Alias(whole) });
+                let name = self.types.get(one.id).name.clone();
+                self.types.set(one.id, super::model::Type { name, size: 0, form: Form::Alias(whole) });
             }
-            None => self.incomplete.push((id, name)),
+            None => self.incomplete.push(one),
         }
     }
 
     /// Returns the complete records of a name, from all modules.
     pub fn find(&mut self, name: &str) -> Vec<Id> {
-        self.found(name, false)
+        let mut found = self.with_hash(hash_of_name(name), false);
+        self.prefer_exact(name, &mut found);
+        found
     }
 
     /// Returns the records that are made from a template.
     pub fn of_template(&mut self, name: &str) -> Vec<Id> {
-        self.found(name, true)
+        self.with_hash(hash_of_template(name), true)
     }
 
-    fn found(&mut self, name: &str, template: bool) -> Vec<Id> {
-        let hash = if template { hash_of_template(name) } else { hash_of_name(name) };
+    /// Returns the records whose names, or the names of whose templates, have a hash.
+    fn with_hash(&self, hash: u64, template: bool) -> Vec<Id> {
         let mut out: Vec<Id> = Vec::new();
         for module in self.modules.iter().flatten() {
             let mut take = |id: Id| {
@@ -280,12 +287,15 @@ impl DebugTypes {
                 false => module.table.named(hash).take(MOST_OF_NAME).for_each(&mut take),
             }
         }
-        // Two libraries may have one short name for different types: the exact name decides.
-        let wanted = plain(name);
-        if !template && out.iter().any(|&id| plain(&self.types.get(id).name) == wanted) {
-            out.retain(|&id| plain(&self.types.get(id).name) == wanted);
-        }
         out
+    }
+
+    /// Leaves the types of a name alone if there are any. Two libraries may have one short name for different types.
+    fn prefer_exact(&self, name: &str, found: &mut Vec<Id>) {
+        let wanted = plain(name);
+        if found.iter().any(|&id| plain(&self.types.get(id).name) == wanted) {
+            found.retain(|&id| plain(&self.types.get(id).name) == wanted);
+        }
     }
 
     /// Returns the versions of the Rust compilers that made the modules: (1, 95). One compiler makes all of a module.
@@ -299,7 +309,7 @@ impl DebugTypes {
         out
     }
 
-    /// Returns the numbers of all records of all modules.
+    /// Returns the numbers of all records of all modules that have members.
     pub fn records(&mut self) -> Vec<Id> {
         let mut out = self.records_by_module().concat();
         out.sort_unstable();
@@ -307,7 +317,7 @@ impl DebugTypes {
         out
     }
 
-    /// Returns the numbers of all records of each module.
+    /// Returns the numbers of all records of each module that have members.
     pub fn records_by_module(&mut self) -> Vec<Vec<Id>> {
         (0..self.modules.len()).map(|number| self.records_of(number)).collect()
     }
