@@ -26,6 +26,11 @@ impl Store {
     pub(super) fn limits_on_stack(&self, size: usize) {
         self.limits.on_stack_of(size);
     }
+
+    /// Returns the work that parsing took so far.
+    pub(super) fn work(&self) -> u64 {
+        self.limits.done()
+    }
 }
 
 /// The parsed sections.

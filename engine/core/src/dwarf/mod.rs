@@ -10,6 +10,7 @@
 //! * `names`: names with what stands before them.
 //! * `read`: makes types of entries.
 //! * `table`: what a module says as a whole.
+//! * `packed`: types as bytes.
 //! * `kept`: tables that the next command finds in the cache folder.
 //! * `simple`: names of templates whose arguments the file leaves out.
 //! * `spelling`: how names are written.
@@ -26,6 +27,7 @@ mod locals;
 pub mod model;
 mod module;
 mod names;
+mod packed;
 mod read;
 pub mod short;
 mod simple;

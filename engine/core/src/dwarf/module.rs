@@ -54,8 +54,10 @@ struct Module {
     path: PathBuf,
     bias: u64,
     table: Table,
-    /// What frames need. It is opened when one asks, where the table was kept.
+    /// What frames need. It is opened when one asks.
     open: Option<Open>,
+    /// The work of parsing that is over.
+    work: u64,
     problems: Vec<String>,
 }
 
@@ -101,7 +103,7 @@ impl DebugTypes {
             let path = files.path().to_path_buf();
             let place = folder.and_then(|folder| folder.place(&files, wanted.build_id.as_deref(), word));
             if let Some(table) = place.as_ref().and_then(|place| place.load()) {
-                return Ok(Some((path, table, None)));
+                return Ok(Some((path, table, None, 0)));
             }
             let mut damage = Vec::new();
             let cell = files.parse(STACK, When::Now, &mut damage)?;
@@ -111,7 +113,12 @@ impl DebugTypes {
             if let Some(place) = place.filter(|_| !table.needs_all_units) {
                 place.store(&table);
             }
-            Ok(Some((path, table, Some(Open { cell, index, reader: Reader::default() }))))
+            if table.needs_all_units {
+                return Ok(Some((path, table, Some(Open { cell, index, reader: Reader::default() }), 0)));
+            }
+            // Frames need one unit each, and all that was found in the others takes much memory.
+            let work = cell.with_dependent(|store, _| store.work());
+            Ok(Some((path, table, None, work)))
         }));
         let found = match made {
             Ok(Ok(found)) => found,
@@ -125,10 +132,10 @@ impl DebugTypes {
                 None
             }
         };
-        let module = found.map(|(path, mut table, open)| {
+        let module = found.map(|(path, mut table, open, work)| {
             table.adopt(&mut self.types);
             problems.append(&mut table.problems);
-            Module { wanted, path, bias, table, open, problems: Vec::new() }
+            Module { wanted, path, bias, table, open, work, problems: Vec::new() }
         });
         self.problems.extend(problems.into_iter().take(MOST_PROBLEMS));
         self.modules.push(Some(module?));
@@ -139,6 +146,12 @@ impl DebugTypes {
     pub fn problems(&self) -> Vec<String> {
         let of_modules = self.modules.iter().flatten().flat_map(|module| module.problems.iter());
         self.problems.iter().chain(of_modules).cloned().collect()
+    }
+
+    /// Returns the work that parsing took, in all modules. It does not depend on the machine; what was kept takes none.
+    pub fn parsing_work(&self) -> u64 {
+        let of_frames = |open: &Open| open.cell.with_dependent(|store, _| store.work());
+        self.modules.iter().flatten().map(|module| module.work + module.open.as_ref().map_or(0, of_frames)).sum()
     }
 
     /// Does `work` with the parsed debug information of a module. A module whose parser fails is left out from then on.
@@ -335,7 +348,7 @@ impl DebugTypes {
     }
 }
 
-/// Parses the debug information of a module whose table was kept: each unit when a frame needs it.
+/// Parses the debug information of a module whose table is there: each unit when a frame needs it.
 fn open_for_frames(wanted: &Wanted) -> Option<Open> {
     // What is wrong with the files has been told when the module was opened.
     let cell = Files::find(wanted, &mut Vec::new())?.parse(STACK, When::Asked, &mut Vec::new()).ok()?;

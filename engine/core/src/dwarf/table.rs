@@ -11,6 +11,7 @@ use super::file::{Key, Parsed};
 use super::index::{Function, Index, Stored, Variable};
 use super::locals::described;
 use super::model::{self, Form, Id, Type, Types, VOID};
+use super::packed::Packed;
 use super::read::{Declared, From, Reader};
 use crate::lines::describe;
 use crate::symbols::demangle;
@@ -31,7 +32,7 @@ pub(super) struct Global {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Table {
     /// The types, by the module's own numbers, until [`Table::adopt`]. Number 0 is `void`.
-    types: Vec<Type>,
+    types: Packed,
     /// What tells the records and enumerations among them apart, by number.
     keys: Vec<(Id, model::Key)>,
     /// Types that are only declared.
@@ -88,43 +89,23 @@ impl Table {
         table.functions = functions;
         table.rust = rust_version(parsed);
         table.needs_all_units = index.has_simple_names() || parsed.has_skeletons;
-        (table.types, table.keys) = types.into_parts();
+        let (types, keys) = types.into_parts();
+        table.keys = keys;
         table.keys.sort_unstable();
         let has_members = |kind: &Type| matches!(&kind.form, Form::Record(record) if !record.members.is_empty());
-        table.records = (0..table.types.len() as Id).filter(|&id| has_members(&table.types[id as usize])).collect();
+        table.records = (0..types.len() as Id).filter(|&id| has_members(&types[id as usize])).collect();
+        table.types = Packed::of(types);
         (table, index)
     }
 
     /// Moves the types to those of other modules. A record that is known there keeps its number. From then on all numbers of the
     /// table are those of `into`.
     pub(super) fn adopt(&mut self, into: &mut Types) {
-        let own = std::mem::take(&mut self.types);
-        let mut keys = std::mem::take(&mut self.keys).into_iter().peekable();
-        let mut numbers = vec![VOID; own.len()];
-        let mut added = vec![false; own.len()];
-        for id in 1..own.len() {
-            while keys.next_if(|&(other, _)| (other as usize) < id).is_some() {}
-            let key = keys.next_if(|&(other, _)| other as usize == id).map(|(_, key)| key);
-            if let Some(known) = key.and_then(|key| into.known(key)) {
-                numbers[id] = known;
-                continue;
-            }
-            let number = into.add(Type { name: String::new(), size: 0, form: Form::Void });
-            numbers[id] = number;
-            added[id] = number != VOID;
-            if let Some(key) = key.filter(|_| number != VOID) {
-                into.remember(key, number);
-            }
-        }
+        let (numbers, base) = into.adopt(std::mem::take(&mut self.types), &std::mem::take(&mut self.keys));
         // A file that was kept may be damaged: a number beyond all types means none.
         let number = |id: Id| numbers.get(id as usize).copied().unwrap_or(VOID);
-        for (id, mut kind) in own.into_iter().enumerate() {
-            if added[id] {
-                kind.form.renumber(number);
-                into.set(numbers[id], kind);
-            }
-        }
-        self.declared.retain(|one| added.get(one.id as usize).is_some_and(|&added| added));
+        let added = |id: Id| id != VOID && number(id) as usize == base + id as usize;
+        self.declared.retain(|one| added(one.id));
         self.declared.iter_mut().for_each(|one| one.id = number(one.id));
         self.named.iter_mut().chain(&mut self.templates).for_each(|(_, id)| *id = number(*id));
         self.records.iter_mut().for_each(|id| *id = number(*id));
