@@ -1,7 +1,8 @@
 //! One entry of the debug information: the attributes that types and variables need.
 
 use gimli::{
-    constants as c, Abbreviation, Attribute, AttributeValue, DebugInfoOffset, EntriesRaw, Expression, Reader, UnitOffset,
+    constants as c, Abbreviation, Attribute, AttributeValue, DebugInfoOffset, EntriesRaw, Expression, Reader,
+    UnitOffset,
 };
 
 use super::walk::offset_in_unit;

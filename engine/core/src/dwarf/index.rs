@@ -5,31 +5,22 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use gimli::constants as c;
-use gimli::{DwTag, Operation};
+use gimli::DwTag;
 use serde::{Deserialize, Serialize};
 
 use super::die::{Die, Place};
 use super::file::{Key, Parsed};
 use super::model::canonical;
 use super::names::{Full, Names, Own};
+use super::places::{ranges, stored, Stored};
 use super::simple::Simple;
-use super::units::Ready;
 use super::walk::Below;
-use crate::lines::{describe, Bounded};
+use crate::lines::describe;
 
 /// Global variables that are kept.
 const MOST_VARIABLES: usize = 1 << 21;
 /// Nested namespaces and classes. Templates nest names no deeper.
 const MOST_DEPTH: usize = 1 << 10;
-
-/// Where a variable is, in the addresses of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Stored {
-    /// At an address of the file.
-    At(u64),
-    /// At an offset in the module's thread-local memory.
-    Thread(u64),
-}
 
 /// A global or static variable.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +117,7 @@ impl Index {
             }
         }
         for unit in 0..units {
+            parsed.comes_to(unit);
             if let Err(error) = index.take(parsed, unit) {
                 if tell(error) {
                     break;
@@ -346,54 +338,4 @@ impl Index {
         let Some(Place::Expression(expression)) = &die.place else { return None };
         (self.variables.len() < MOST_VARIABLES).then(|| stored(parsed, unit, expression))?
     }
-}
-
-/// Returns where a variable is, if that does not depend on a frame.
-fn stored<'a>(parsed: &Parsed<'a>, unit: u32, expression: &gimli::Expression<Bounded<'a>>) -> Option<Stored> {
-    let found = &parsed.unit(unit).ok()?.unit;
-    let mut operations = (*expression).operations(found.encoding());
-    let first = operations.next().ok()??;
-    let value = match first {
-        Operation::Address { address } => address,
-        Operation::AddressIndex { index } => parsed.dwarf_of(unit).address(found, index).ok()?,
-        Operation::ConstantIndex { index } => parsed.dwarf_of(unit).address(found, index).ok()?,
-        Operation::UnsignedConstant { value } => value,
-        _ => return None,
-    };
-    let address = matches!(first, Operation::Address { .. } | Operation::AddressIndex { .. });
-    match operations.next().ok()? {
-        None if address => Some(Stored::At(value)),
-        Some(Operation::TLS) => Some(Stored::Thread(value)),
-        Some(Operation::PlusConstant { value: more }) if address => {
-            operations.next().ok()?.is_none().then_some(Stored::At(value.wrapping_add(more)))
-        }
-        _ => None,
-    }
-}
-
-/// Returns the addresses of a function or a block.
-pub(super) fn ranges<'a>(parsed: &Parsed<'a>, unit: u32, die: &Die<'a>) -> Vec<(u64, u64)> {
-    let mut out = Vec::new();
-    let Ok(Ready { unit: found, .. }) = parsed.unit(unit) else { return out };
-    let dwarf = parsed.dwarf_of(unit);
-    if let Some(low) = die.low.and_then(|value| dwarf.attr_address(found, value).ok()?) {
-        let high = die.high.and_then(|value| match value {
-            gimli::AttributeValue::Udata(size) => low.checked_add(size),
-            value => value.udata_value().and_then(|size| low.checked_add(size)).or_else(|| {
-                // An address: the end itself.
-                dwarf.attr_address(found, value).ok()?
-            }),
-        });
-        if let Some(high) = high.filter(|&high| high > low && low != 0) {
-            out.push((low, high));
-        }
-    } else if let Some(list) = die.ranges.and_then(|value| dwarf.attr_ranges(found, value).ok()?) {
-        let mut list = list;
-        while let Ok(Some(range)) = list.next() {
-            if range.begin < range.end && range.begin != 0 && out.len() < 1 << 10 {
-                out.push((range.begin, range.end));
-            }
-        }
-    }
-    out
 }

@@ -7,8 +7,9 @@ use gimli::{EvaluationResult, Expression, Location, Value};
 
 use super::die::{Die, Place};
 use super::file::{Key, Parsed};
+use super::index::Index;
+use super::places::ranges;
 use super::walk::Below;
-use super::index::{ranges, Index};
 use crate::lines::Bounded;
 
 /// Variables of one frame, with those of inlined functions.

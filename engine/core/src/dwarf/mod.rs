@@ -9,6 +9,8 @@
 //! * `index`: one pass over the entries of a unit.
 //! * `names`: names with what stands before them.
 //! * `read`: makes types of entries.
+//! * `identity`: tells types apart.
+//! * `places`: where variables and functions are.
 //! * `table`: what a module says as a whole.
 //! * `packed`: types as bytes.
 //! * `kept`: tables that the next command finds in the cache folder.
@@ -21,6 +23,7 @@
 
 mod die;
 mod file;
+mod identity;
 mod index;
 mod kept;
 mod locals;
@@ -28,6 +31,7 @@ pub mod model;
 mod module;
 mod names;
 mod packed;
+mod places;
 mod read;
 pub mod short;
 mod simple;

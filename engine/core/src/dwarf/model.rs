@@ -200,7 +200,8 @@ impl Types {
     pub(super) fn adopt(&mut self, packed: Packed, keys: &[(Id, Key)]) -> (&[Id], usize) {
         let base = self.all.len() - 1;
         let room = |own: &usize| *own > 0 && base + own < MOST;
-        let mut numbers: Vec<Id> = (0..packed.len()).map(|own| if room(&own) { (base + own) as Id } else { VOID }).collect();
+        let mut numbers: Vec<Id> =
+            (0..packed.len()).map(|own| if room(&own) { (base + own) as Id } else { VOID }).collect();
         let end = numbers.iter().max().map_or(0, |&last| last as usize + 1);
         self.all.resize_with(end.max(self.all.len()), OnceCell::new);
         for &(own, key) in keys {

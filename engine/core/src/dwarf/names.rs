@@ -81,13 +81,15 @@ pub(super) struct Names {
     full: Map<(u32, usize), u128>,
     /// Hashes of strings.
     contents: Map<usize, u64>,
+    /// The scope of the last name, as names are looked up: those of one class follow one another.
+    last: (u32, String),
 }
 
 impl Default for Names {
     fn default() -> Names {
         let scopes = vec![String::new()];
-        let (by_hash, entered, hashes, full, contents) = Default::default();
-        Names { scopes, by_hash, entered, hashes, full, contents }
+        let (by_hash, entered, hashes, full, contents, last) = Default::default();
+        Names { scopes, by_hash, entered, hashes, full, contents, last }
     }
 }
 
@@ -141,12 +143,29 @@ impl Names {
         if let Some(&known) = place.as_ref().and_then(|place| self.hashes.get(place)) {
             return Some(known);
         }
-        let whole = format!("{}{}", self.scope(scope), own.text(parsed)?);
-        let made = Hashes { whole: hash_of_name(&whole), template: template_of(&whole).map(hash_of_template) };
+        let text = own.text(parsed)?;
+        let made = match is_word(&text) {
+            true => Hashes { whole: hash(&self.joined(scope, &text)), template: None },
+            false => {
+                let whole = format!("{}{text}", self.scope(scope));
+                Hashes { whole: hash_of_name(&whole), template: template_of(&whole).map(hash_of_template) }
+            }
+        };
         if let Some(place) = place {
             self.hashes.insert(place, made);
         }
         Some(made)
+    }
+
+    /// Returns `short::key` of a word in a scope. It is long work for the templates in the scope, and a word changes none of it.
+    fn joined(&mut self, scope: u32, word: &str) -> String {
+        if scope == 0 {
+            return short::key(word);
+        }
+        if self.last.0 != scope {
+            self.last = (scope, short::key(self.scope(scope)));
+        }
+        format!("{}{word}", self.last.1)
     }
 
     /// Returns a name in a scope as gdb prints it. None: it cannot be read.
@@ -210,8 +229,40 @@ pub(super) fn digest(value: &(impl Hash + ?Sized)) -> u128 {
     half(0) << 64 | half(1)
 }
 
+fn is_word(text: &str) -> bool {
+    text.chars().all(|c| c.is_alphanumeric() || c == '_')
+}
+
 fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_in_a_scope_is_looked_up_as_the_whole_name_is() {
+        let mut names = Names::default();
+        for scope in [
+            "std::",
+            "std::__cxx11::",
+            "std::filesystem::__cxx11::",
+            "shop::",
+            "(anonymous namespace)::",
+            "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >::",
+            "shop::Box<long int, std::vector<shop::Order *, std::allocator<shop::Order *> > >::inner::",
+            "shop::operator<()::",
+            "shop::Less<(shop::Kind)1>::operator()()::",
+            "struct odd::",
+        ] {
+            let number = names.number(scope.to_string());
+            for word in ["list", "__1", "_V2", "value_type", "int", "x"] {
+                assert_eq!(names.joined(number, word), short::key(&format!("{scope}{word}")));
+            }
+        }
+        assert_eq!(names.joined(0, "list"), short::key("list"));
+    }
 }

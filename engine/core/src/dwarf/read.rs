@@ -1,8 +1,6 @@
 //! Makes types of entries, one entry at a time: what a type refers to is read when its turn comes.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{Hash, Hasher};
 
 use foldhash::fast::RandomState;
 use gimli::constants as c;
@@ -10,13 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::die::{Die, Reference};
 use super::file::{Key, Parsed};
+use super::identity::Identity;
 use super::index::Index;
-use super::model::{self, canonical, Form, Id, Member, Number, Record, Type, Types, VOID};
-use super::names::{digest, hash_of_name, Full};
+use super::model::{canonical, Form, Id, Member, Number, Record, Type, Types, VOID};
+use super::names::hash_of_name;
 use super::walk::Below;
 
 /// Members of one record.
-const MOST_MEMBERS: usize = 1 << 14;
+pub(super) const MOST_MEMBERS: usize = 1 << 14;
 /// Bounds of one array.
 const MOST_BOUNDS: usize = 16;
 /// gcc's own tag for a pack of template arguments.
@@ -30,20 +29,13 @@ pub(super) struct Declared {
     pub(super) hash: u64,
 }
 
-/// What tells a record apart; its name, if that was made just now; its size in bytes.
-struct Identity {
-    key: model::Key,
-    name: Option<String>,
-    size: u64,
-}
-
 /// The types of one module that were read.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     ids: HashMap<Key, Id, RandomState>,
     /// Hashes of types to which members of records in a unit refer.
-    kinds: HashMap<Key, u64, RandomState>,
-    unit_of_kinds: u32,
+    pub(super) kinds: HashMap<Key, u64, RandomState>,
+    pub(super) unit_of_kinds: u32,
     /// Types that have a number, and whose entry is not yet read.
     open: VecDeque<(Key, Id)>,
     /// Declarations, to be completed by name.
@@ -163,92 +155,6 @@ impl Reader {
         id
     }
 
-    /// Returns what tells a record apart. None: it has no name at all.
-    fn identity<'a>(&mut self, from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<Identity> {
-        let full = self.name(from, key, die)?;
-        let has_members = !die.declaration && die.is_record();
-        let members = if has_members { self.hash_of_members(from, key).ok()? } else { 0 };
-        let size = if die.declaration { 0 } else { die.size.unwrap_or(0) };
-        let tag = if die.tag == c::DW_TAG_class_type { c::DW_TAG_structure_type } else { die.tag };
-        Some(Identity { key: digest(&(tag.0, full.digest, size, members)), name: full.text, size })
-    }
-
-    /// Returns a hash of the names, places and types of a record's members.
-    fn hash_of_members<'a>(&mut self, from: &mut From<'_, 'a>, key: Key) -> gimli::Result<u64> {
-        let mut hasher = DefaultHasher::new();
-        let mut members = 0;
-        let is_member = |tag, _| matches!(tag, c::DW_TAG_member | c::DW_TAG_inheritance);
-        let parsed = from.parsed;
-        parsed.below_of(key, is_member, |member| {
-            if member.depth == 0 {
-                return Ok(Below::Go);
-            }
-            members += 1;
-            from.index.names.content(parsed, key.0, &member.name).hash(&mut hasher);
-            self.hash_of_kind(from, key.0, member.kind).hash(&mut hasher);
-            (member.member_at, member.data_bit_offset).hash(&mut hasher);
-            Ok(if members < MOST_MEMBERS { Below::Skip } else { Below::Stop })
-        })?;
-        Ok(hasher.finish())
-    }
-
-    /// Returns a hash of a member's type, as far as its own name: two files may have a struct of one name each, with members of
-    /// the same names.
-    fn hash_of_kind(&mut self, from: &mut From<'_, '_>, unit: u32, kind: Option<Reference>) -> u64 {
-        let start = kind.and_then(|kind| from.parsed.resolve(unit, kind, &from.index.signatures));
-        if self.unit_of_kinds != unit {
-            self.unit_of_kinds = unit;
-            self.kinds.clear();
-        }
-        if let Some(&known) = start.as_ref().and_then(|start| self.kinds.get(start)) {
-            return known;
-        }
-        let mut hasher = DefaultHasher::new();
-        let mut next = start;
-        for _ in 0..6 {
-            let Some(Ok(Some(die))) = next.map(|key| from.parsed.die(key)) else { break };
-            let unit = next.map_or(unit, |key| key.0);
-            let tag = if die.tag == c::DW_TAG_class_type { c::DW_TAG_structure_type } else { die.tag };
-            tag.0.hash(&mut hasher);
-            if die.name.is_some() {
-                from.index.names.content(from.parsed, unit, &die.name).hash(&mut hasher);
-                break;
-            }
-            next = die.kind.and_then(|kind| from.parsed.resolve(unit, kind, &from.index.signatures));
-        }
-        let made = hasher.finish();
-        if let Some(start) = start {
-            self.kinds.insert(start, made);
-        }
-        made
-    }
-
-    /// Returns the name of a record as gdb prints it. None: it has none, and no typedef names it.
-    fn name<'a>(&self, from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<Full> {
-        if !from.parsed.unit(key.0).is_ok_and(|ready| ready.c) {
-            if let Some(full) = from.index.full_name(from.parsed, key, die) {
-                return Some(full);
-            }
-        } else if let Some(name) = from.index.own_name(from.parsed, key, die) {
-            let word = match die.tag {
-                c::DW_TAG_union_type => "union",
-                c::DW_TAG_enumeration_type => "enum",
-                _ => "struct",
-            };
-            return Some(Full::of(format!("{word} {name}")));
-        }
-        let typedef = from.index.typedefs.get(&key)?;
-        let other = from.parsed.die(*typedef).ok()??;
-        let name = from.parsed.text(typedef.0, &other.name)?;
-        Some(Full::of(format!("{}{name}", from.index.scope(*typedef))))
-    }
-
-    /// Returns the text of [`Reader::name`].
-    fn text_of_name<'a>(&self, from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<String> {
-        let full = self.name(from, key, die)?;
-        full.text.or_else(|| from.index.text_of_name(from.parsed, key, die))
-    }
-
     /// Reads an entry. `known` is its name if that was made, or empty. Ok(None): there is nothing to say.
     fn form(&mut self, from: &mut From<'_, '_>, key: Key, known: String) -> gimli::Result<Option<Type>> {
         let Some(die) = from.parsed.die(key)? else { return Ok(None) };
@@ -298,9 +204,7 @@ impl Reader {
                 };
                 Type { name, size: die.size.unwrap_or(0), form: Form::Base(number) }
             }
-            c::DW_TAG_enumeration_type => {
-                Type { name, size: die.size.unwrap_or(4), form: Form::Enum }
-            }
+            c::DW_TAG_enumeration_type => Type { name, size: die.size.unwrap_or(4), form: Form::Enum },
             c::DW_TAG_array_type => self.array(from, key, &die)?,
             c::DW_TAG_subroutine_type => plain(Form::Function, 0),
             _ if die.is_record() => {

@@ -8,10 +8,11 @@ use gimli::constants as c;
 use serde::{Deserialize, Serialize};
 
 use super::file::{Key, Parsed};
-use super::index::{Function, Index, Stored, Variable};
+use super::index::{Function, Index, Variable};
 use super::locals::described;
 use super::model::{self, Form, Id, Type, Types, VOID};
 use super::packed::Packed;
+use super::places::Stored;
 use super::read::{Declared, From, Reader};
 use crate::lines::describe;
 use crate::symbols::demangle;
@@ -71,6 +72,7 @@ impl Table {
         let mut from = From { parsed, index: &mut index, types: &mut types };
         // A record without any name is read where something refers to it: each unit has its own.
         for &key in records.iter().chain(&typedefs) {
+            parsed.comes_to(key.0);
             reader.read(&mut from, key);
         }
         table.named = read_names(&mut reader, &mut from, named, &records);
@@ -148,6 +150,7 @@ fn read_names(reader: &mut Reader, from: &mut From<'_, '_>, named: Vec<(u64, Key
         if std::mem::replace(&mut unit, key.0) != key.0 {
             meant.clear();
         }
+        from.parsed.comes_to(key.0);
         // They are in the order of the file.
         if records.binary_search(&key).is_ok() {
             out.push((hash, reader.read(from, key)));

@@ -32,6 +32,15 @@ pub(crate) enum Bytes {
     Mapped(memmap2::Mmap),
 }
 
+impl Bytes {
+    /// Gives back the memory of what is mapped. What is looked at again is read from the file.
+    pub(crate) fn release(&self) {
+        if let Bytes::Mapped(map) = self {
+            hw::release(map);
+        }
+    }
+}
+
 impl std::ops::Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
