@@ -5,7 +5,6 @@ use gimli::{
     UnitOffset,
 };
 
-use super::walk::offset_in_unit;
 use crate::lines::Bounded;
 
 /// Where a type of an entry stands.
@@ -203,6 +202,14 @@ fn reference(value: &AttributeValue<Bounded<'_>>) -> Option<Reference> {
         AttributeValue::DebugInfoRef(DebugInfoOffset(at)) => Some(Reference::File(at)),
         AttributeValue::DebugInfoRefSup(DebugInfoOffset(at)) => Some(Reference::Supplementary(at)),
         AttributeValue::DebugTypesRef(signature) => Some(Reference::Signature(signature.0)),
+        _ => None,
+    }
+}
+
+/// Returns the offset in the unit that an attribute has.
+pub(super) fn offset_in_unit(value: &AttributeValue<Bounded<'_>>) -> Option<usize> {
+    match *value {
+        AttributeValue::UnitRef(UnitOffset(at)) => Some(at),
         _ => None,
     }
 }

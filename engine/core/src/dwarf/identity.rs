@@ -1,14 +1,16 @@
 //! What tells a record apart: each unit that uses a type declares it again.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use foldhash::fast::RandomState;
 use gimli::constants as c;
 
 use super::die::{Die, Reference};
-use super::file::Key;
-use super::model;
+use super::file::{Key, Parsed};
+use super::index::Index;
+use super::model::{self, Types};
 use super::names::{digest, Full};
-use super::read::{From, Reader, MOST_MEMBERS};
 use super::walk::Below;
 
 /// What tells a record apart; its name, if that was made just now; its size in bytes.
@@ -18,10 +20,28 @@ pub(super) struct Identity {
     pub(super) size: u64,
 }
 
-impl Reader {
+/// Members of one record.
+pub(super) const MOST_MEMBERS: usize = 1 << 14;
+
+/// Everything that reading needs.
+pub(super) struct From<'r, 'a> {
+    pub(super) parsed: &'r Parsed<'a>,
+    pub(super) index: &'r mut Index,
+    pub(super) types: &'r mut Types,
+}
+
+/// Tells records apart.
+#[derive(Debug, Default)]
+pub(super) struct Identities {
+    /// Hashes of types to which members of records in a unit refer.
+    kinds: HashMap<Key, u64, RandomState>,
+    unit: u32,
+}
+
+impl Identities {
     /// Returns what tells a record apart. None: it has no name at all.
-    pub(super) fn identity<'a>(&mut self, from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<Identity> {
-        let full = self.name(from, key, die)?;
+    pub(super) fn of<'a>(&mut self, from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<Identity> {
+        let full = name(from, key, die)?;
         let has_members = !die.declaration && die.is_record();
         let members = if has_members { self.hash_of_members(from, key).ok()? } else { 0 };
         let size = if die.declaration { 0 } else { die.size.unwrap_or(0) };
@@ -52,8 +72,8 @@ impl Reader {
     /// the same names.
     fn hash_of_kind(&mut self, from: &mut From<'_, '_>, unit: u32, kind: Option<Reference>) -> u64 {
         let start = kind.and_then(|kind| from.parsed.resolve(unit, kind, &from.index.signatures));
-        if self.unit_of_kinds != unit {
-            self.unit_of_kinds = unit;
+        if self.unit != unit {
+            self.unit = unit;
             self.kinds.clear();
         }
         if let Some(&known) = start.as_ref().and_then(|start| self.kinds.get(start)) {
@@ -78,30 +98,30 @@ impl Reader {
         }
         made
     }
+}
 
-    /// Returns the name of a record as gdb prints it. None: it has none, and no typedef names it.
-    fn name<'a>(&self, from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<Full> {
-        if !from.parsed.unit(key.0).is_ok_and(|ready| ready.c) {
-            if let Some(full) = from.index.full_name(from.parsed, key, die) {
-                return Some(full);
-            }
-        } else if let Some(name) = from.index.own_name(from.parsed, key, die) {
-            let word = match die.tag {
-                c::DW_TAG_union_type => "union",
-                c::DW_TAG_enumeration_type => "enum",
-                _ => "struct",
-            };
-            return Some(Full::of(format!("{word} {name}")));
+/// Returns the name of a record as gdb prints it. None: it has none, and no typedef names it.
+fn name<'a>(from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<Full> {
+    if !from.parsed.unit(key.0).is_ok_and(|ready| ready.c) {
+        if let Some(full) = from.index.full_name(from.parsed, key, die) {
+            return Some(full);
         }
-        let typedef = from.index.typedefs.get(&key)?;
-        let other = from.parsed.die(*typedef).ok()??;
-        let name = from.parsed.text(typedef.0, &other.name)?;
-        Some(Full::of(format!("{}{name}", from.index.scope(*typedef))))
+    } else if let Some(name) = from.index.own_name(from.parsed, key, die) {
+        let word = match die.tag {
+            c::DW_TAG_union_type => "union",
+            c::DW_TAG_enumeration_type => "enum",
+            _ => "struct",
+        };
+        return Some(Full::of(format!("{word} {name}")));
     }
+    let typedef = from.index.typedefs.get(&key)?;
+    let other = from.parsed.die(*typedef).ok()??;
+    let name = from.parsed.text(typedef.0, &other.name)?;
+    Some(Full::of(format!("{}{name}", from.index.scope(*typedef))))
+}
 
-    /// Returns the text of [`Reader::name`].
-    pub(super) fn text_of_name<'a>(&self, from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<String> {
-        let full = self.name(from, key, die)?;
-        full.text.or_else(|| from.index.text_of_name(from.parsed, key, die))
-    }
+/// Returns the text of [`name`].
+pub(super) fn text_of_name<'a>(from: &mut From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<String> {
+    let full = name(from, key, die)?;
+    full.text.or_else(|| from.index.text_of_name(from.parsed, key, die))
 }

@@ -171,7 +171,7 @@ impl Types {
         let after = self.layers.partition_point(|layer| layer.base < id);
         let found = after.checked_sub(1).and_then(|place| {
             let layer = &self.layers[place];
-            let mut kind = layer.packed.get(id - layer.base)?;
+            let mut kind: Type = layer.packed.get(id - layer.base)?;
             kind.form.renumber(|id| layer.numbers.get(id as usize).copied().unwrap_or(VOID));
             Some(kind)
         });

@@ -4,13 +4,14 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 
 use super::file::{Cell, Files, Key, Parsed};
+use super::identity::From;
 use super::index::Index;
 use super::kept::Folder;
 use super::locals::{locals, needs_line, FrameAt, Local, Read};
 use super::model::{plain, Form, Id, Types, VOID};
 use super::names::{hash_of_name, hash_of_template};
 use super::places::Stored;
-use super::read::{Declared, From, Reader};
+use super::read::{Declared, Reader};
 use super::table::Table;
 use super::units::When;
 use crate::lines::{describe, Wanted};

@@ -7,15 +7,12 @@ use gimli::constants as c;
 use serde::{Deserialize, Serialize};
 
 use super::die::{Die, Reference};
-use super::file::{Key, Parsed};
-use super::identity::Identity;
-use super::index::Index;
-use super::model::{canonical, Form, Id, Member, Number, Record, Type, Types, VOID};
+use super::file::Key;
+use super::identity::{text_of_name, From, Identities, Identity, MOST_MEMBERS};
+use super::model::{canonical, Form, Id, Member, Number, Record, Type, VOID};
 use super::names::hash_of_name;
 use super::walk::Below;
 
-/// Members of one record.
-pub(super) const MOST_MEMBERS: usize = 1 << 14;
 /// Bounds of one array.
 const MOST_BOUNDS: usize = 16;
 /// gcc's own tag for a pack of template arguments.
@@ -33,22 +30,13 @@ pub(super) struct Declared {
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     ids: HashMap<Key, Id, RandomState>,
-    /// Hashes of types to which members of records in a unit refer.
-    pub(super) kinds: HashMap<Key, u64, RandomState>,
-    pub(super) unit_of_kinds: u32,
+    identities: Identities,
     /// Types that have a number, and whose entry is not yet read.
     open: VecDeque<(Key, Id)>,
     /// Declarations, to be completed by name.
     pub(super) declared: Vec<Declared>,
     /// Why a type could not be read.
     pub(super) failed: Option<gimli::Error>,
-}
-
-/// Everything that reading needs.
-pub(super) struct From<'r, 'a> {
-    pub(super) parsed: &'r Parsed<'a>,
-    pub(super) index: &'r mut Index,
-    pub(super) types: &'r mut Types,
 }
 
 impl Reader {
@@ -121,7 +109,7 @@ impl Reader {
                 return self.id_of_unit(from, real);
             }
         }
-        let Some(Identity { key: identity, name, size }) = self.identity(from, key, die) else {
+        let Some(Identity { key: identity, name, size }) = self.identities.of(from, key, die) else {
             return self.fresh(from, key);
         };
         if let Some(id) = from.types.known(identity) {
@@ -129,7 +117,7 @@ impl Reader {
         }
         let id = self.fresh(from, key);
         if id != VOID {
-            let name = name.or_else(|| self.text_of_name(from, key, die)).unwrap_or_default();
+            let name = name.or_else(|| text_of_name(from, key, die)).unwrap_or_default();
             if die.declaration {
                 self.declared.push(Declared { id, hash: hash_of_name(&name) });
             }
@@ -163,7 +151,7 @@ impl Reader {
         let word = u64::from(from.parsed.unit(unit)?.unit.header.address_size());
         let has_name = die.is_record() || die.tag == c::DW_TAG_enumeration_type;
         let name = match known.is_empty() && has_name {
-            true => self.text_of_name(from, key, &die).unwrap_or_default(),
+            true => text_of_name(from, key, &die).unwrap_or_default(),
             false => known,
         };
         let made = match die.tag {

@@ -8,12 +8,13 @@ use gimli::constants as c;
 use serde::{Deserialize, Serialize};
 
 use super::file::{Key, Parsed};
+use super::identity::From;
 use super::index::{Function, Index, Variable};
 use super::locals::described;
 use super::model::{self, Form, Id, Type, Types, VOID};
 use super::packed::Packed;
 use super::places::Stored;
-use super::read::{Declared, From, Reader};
+use super::read::{Declared, Reader};
 use crate::lines::describe;
 use crate::symbols::demangle;
 

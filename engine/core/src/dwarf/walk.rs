@@ -2,9 +2,9 @@
 //! entries of C++ are parameters of functions that are only declared.
 
 use gimli::constants as c;
-use gimli::{Abbreviation, AttributeValue, DwTag, EntriesRaw, Unit, UnitOffset};
+use gimli::{Abbreviation, DwTag, EntriesRaw, Unit, UnitOffset};
 
-use super::die::Die;
+use super::die::{offset_in_unit, Die};
 use crate::lines::Bounded;
 
 /// Whether a walk goes on.
@@ -98,13 +98,5 @@ impl<'a> Walk<'_, 'a> {
         if let Ok(entries) = self.unit.entries_raw(Some(UnitOffset(at))) {
             (self.entries, self.above) = (entries, depth);
         }
-    }
-}
-
-/// Returns the offset in the unit that an attribute has.
-pub(super) fn offset_in_unit(value: &AttributeValue<Bounded<'_>>) -> Option<usize> {
-    match *value {
-        AttributeValue::UnitRef(UnitOffset(at)) => Some(at),
-        _ => None,
     }
 }
