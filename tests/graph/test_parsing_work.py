@@ -1,4 +1,4 @@
-"""The work of reading debug information: it grows as the file does, and the second command has none. It is counted, not timed."""
+"""The work of reading debug information grows as the file does, and the second command has none. It is counted, not timed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def _program(where: Path, units: int, parameters: int = 2, flags: Sequence[str] 
     where.mkdir()
     (where / "shared.h").write_text(_HEADER)
     names = [f"p{number}" for number in range(parameters)]
-    declared = "".join(f"  void member{at}({', '.join(f'long {name}' for name in names)});\n" for at in range(_FUNCTIONS))
+    declared = "".join(
+        f"  void member{at}({', '.join(f'long {name}' for name in names)});\n" for at in range(_FUNCTIONS)
+    )
     sources = []
     for unit in range(units):
         name = f"Unit{unit:03}"
@@ -83,7 +85,7 @@ def test_the_second_command_parses_nothing(programs: dict[int, Path], tmp_path: 
 
 
 def test_parameters_of_declared_functions_are_passed_over(tmp_path: Path) -> None:
-    """The pass for the index takes the code of each parameter. No other pass comes by: the compiler says what follows."""
+    """The pass for the index takes the code of each parameter. No other pass comes by: the file says what follows."""
     work = {count: _opened(_program(tmp_path / str(count), 1, count))[0] for count in (1, 41)}
     more = _FUNCTIONS * 40
     assert more * 16 <= work[41] - work[1] < more * 40
