@@ -1,4 +1,4 @@
-"""The work of reading debug information grows as the file does, and the second command has none. It is counted, not timed."""
+"""The work of reading debug information, which is counted: it grows as the file does. The second command has none."""
 
 from __future__ import annotations
 
