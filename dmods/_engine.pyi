@@ -134,6 +134,10 @@ class TypeGraph:
     """The work of ``build``: addresses that it looked up, its reads of memory, places in objects that it looked at, and
     blocks and pointers that it took from lists."""
 
+    parsing_work: int
+    """The work of parsing debug information: the bytes that were read, and more for each entry. What an earlier command
+    kept needs none."""
+
     def __init__(self, word: int, folder: str | None = None, at_least: int = 0) -> None:
         """Make an empty one for pointers of ``word`` bytes.
 

@@ -68,6 +68,14 @@ def test_kept_types_are_used(program: Dumped, folder: Path) -> None:
     assert "shop::Point" not in changed
 
 
+def test_a_name_is_kept_once(program: Dumped, folder: Path) -> None:
+    """Names of templates are most of the debug information of C++. What tells types apart is a hash."""
+    _answers(program.core)
+    (content,) = (content for _, content in _kept(folder).values() if b"/typed\n" in content[:200])
+    name = b"shop::Point"
+    assert content.count(bytes([len(name)]) + name) == 1
+
+
 def test_damage_to_what_was_kept_changes_no_answer(program: Dumped, folder: Path) -> None:
     first = _answers(program.core)
     assert _kept(folder)

@@ -61,6 +61,12 @@ pub fn map_file(file: &std::fs::File, offset: u64, size: u64) -> std::io::Result
     unsafe { memmap2::MmapOptions::new().offset(offset).len(size).map(file) }
 }
 
+/// Gives back the memory of a mapping of [`map_file`]. A part that is read again comes from the file.
+pub fn release(map: &memmap2::Mmap) {
+    // SAFETY: it is a mapping for reading of a file to which nobody of ours writes: a page that comes back has the same bytes.
+    let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+}
+
 /// Up to two spans `[lo, lo + len)` of pointer values. A span that is not used has `len` 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spans {

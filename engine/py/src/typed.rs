@@ -81,6 +81,12 @@ impl TypeGraph {
         self.lock().debug.problems()
     }
 
+    /// Returns the work that the parser of debug information did.
+    #[getter]
+    fn parsing_work(&self) -> u64 {
+        self.lock().debug.parsing_work()
+    }
+
     fn add_variables(&self, py: Python<'_>, module: usize, thread_local: Vec<u64>) -> PyResult<(usize, usize)> {
         watched(py, None, |_| {
             let mut state = self.lock();

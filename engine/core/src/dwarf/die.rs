@@ -1,6 +1,9 @@
 //! One entry of the debug information: the attributes that types and variables need.
 
-use gimli::{constants as c, Attribute, AttributeValue, DebugInfoOffset, EntriesRaw, Expression, Reader, UnitOffset};
+use gimli::{
+    constants as c, Abbreviation, Attribute, AttributeValue, DebugInfoOffset, EntriesRaw, Expression, Reader,
+    UnitOffset,
+};
 
 use crate::lines::Bounded;
 
@@ -32,6 +35,8 @@ pub(super) struct Die<'a> {
     pub(super) depth: isize,
     pub(super) tag: gimli::DwTag,
     pub(super) children: bool,
+    /// Where the next entry of the same depth stands in the unit, if the compiler says so.
+    pub(super) sibling: Option<usize>,
     pub(super) name: Option<AttributeValue<Bounded<'a>>>,
     pub(super) linkage: Option<AttributeValue<Bounded<'a>>>,
     pub(super) kind: Option<Reference>,
@@ -73,6 +78,7 @@ impl<'a> Die<'a> {
             depth,
             tag,
             children,
+            sibling: None,
             name: None,
             linkage: None,
             kind: None,
@@ -107,16 +113,27 @@ impl<'a> Die<'a> {
     pub(super) fn next(entries: &mut EntriesRaw<'_, '_, Bounded<'a>>) -> gimli::Result<Option<Die<'a>>> {
         let (offset, depth) = (entries.next_offset().0, entries.next_depth());
         let Some(abbreviation) = entries.read_abbreviation()? else { return Ok(None) };
+        Die::read(entries, abbreviation, offset, depth).map(Some)
+    }
+
+    /// Reads the attributes of the entry at an offset, whose abbreviation was read.
+    pub(super) fn read(
+        entries: &mut EntriesRaw<'_, '_, Bounded<'a>>,
+        abbreviation: &Abbreviation,
+        offset: usize,
+        depth: isize,
+    ) -> gimli::Result<Die<'a>> {
         let mut die = Die::new(offset, depth, abbreviation.tag(), abbreviation.has_children());
         for specification in abbreviation.attributes() {
             die.take(&entries.read_attribute(*specification)?);
         }
-        Ok(Some(die))
+        Ok(die)
     }
 
     fn take(&mut self, attribute: &Attribute<Bounded<'a>>) {
         let value = || attribute.value();
         match attribute.name() {
+            c::DW_AT_sibling => self.sibling = offset_in_unit(&value()),
             c::DW_AT_name => self.name = Some(attribute.value()),
             c::DW_AT_linkage_name | c::DW_AT_MIPS_linkage_name => self.linkage = Some(attribute.value()),
             c::DW_AT_type => self.kind = reference(&value()),
@@ -185,6 +202,14 @@ fn reference(value: &AttributeValue<Bounded<'_>>) -> Option<Reference> {
         AttributeValue::DebugInfoRef(DebugInfoOffset(at)) => Some(Reference::File(at)),
         AttributeValue::DebugInfoRefSup(DebugInfoOffset(at)) => Some(Reference::Supplementary(at)),
         AttributeValue::DebugTypesRef(signature) => Some(Reference::Signature(signature.0)),
+        _ => None,
+    }
+}
+
+/// Returns the offset in the unit that an attribute has.
+pub(super) fn offset_in_unit(value: &AttributeValue<Bounded<'_>>) -> Option<usize> {
+    match *value {
+        AttributeValue::UnitRef(UnitOffset(at)) => Some(at),
         _ => None,
     }
 }

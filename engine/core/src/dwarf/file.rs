@@ -1,5 +1,6 @@
 //! The debug information of one module, parsed and indexed when it is first asked.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use gimli::Dwarf;
@@ -8,11 +9,15 @@ use typed_arena::Arena;
 
 use super::die::{Die, Reference};
 use super::units::{units_of, Found, Home, Ready, Tables, UnitAt, When};
+use super::walk::{walk, Below};
 use crate::lines::{find_debug_file, package_of, parse_package, Bounded, Bytes, ElfFile, Limits, Wanted};
 
 /// The work that types may need beyond what lines need: each entry is read for the index, for its type, and for its name;
 /// twice more where names lack the arguments of their templates.
 const TIMES: usize = 6;
+
+/// Bytes of units whose memory is not given back while others are looked at.
+const MOST_AT_ONCE: usize = 32 << 20;
 
 /// Everything that the parsed form borrows from.
 pub(super) struct Store {
@@ -24,6 +29,11 @@ impl Store {
     /// Says that the thread that asks now has so much stack left.
     pub(super) fn limits_on_stack(&self, size: usize) {
         self.limits.on_stack_of(size);
+    }
+
+    /// Returns the work that parsing took so far.
+    pub(super) fn work(&self) -> u64 {
+        self.limits.done()
     }
 }
 
@@ -37,6 +47,10 @@ pub(super) struct Parsed<'a> {
     /// Units have their entries in .dwo files, whether these were found or not.
     pub(super) has_skeletons: bool,
     tables: Tables,
+    /// The sections.
+    loaded: Vec<&'a Bytes>,
+    /// The unit that was looked at last, and the bytes of units since memory was given back.
+    passed: std::cell::Cell<(u32, usize)>,
 }
 
 self_cell!(
@@ -84,31 +98,42 @@ impl Files {
         let store = Store { bytes: Arena::new(), limits: Limits::new() };
         store.limits.on_stack_of(stack);
         let cell = Cell::try_new(store, |store| -> Result<Parsed<'_>, String> {
-            let mut dwarf = Dwarf::load(|id| load(store, &mut self.debug, Some(id.name())))?;
+            let loaded = RefCell::new(Vec::new());
+            let load = |file: &mut ElfFile, name: Option<&str>| load(store, &loaded, file, name);
+            let mut dwarf = Dwarf::load(|id| load(&mut self.debug, Some(id.name())))?;
             if let Some(file) = &mut self.supplementary {
-                dwarf.load_sup(|id| load(store, file, Some(id.name())))?;
+                dwarf.load_sup(|id| load(file, Some(id.name())))?;
             }
             let package = self.package.take().and_then(|file| {
                 let empty = Bounded::new(&[], file.endian, &store.limits);
-                parse_package(file, empty, |file, name| load(store, file, name))
+                parse_package(file, empty, load)
             });
             let tables = Tables::default();
             let how = (&*path, &tables, when);
-            let Found { units, split, has_skeletons } =
-                units_of(&dwarf, package, how, problems, |file, name| load(store, file, name))?;
-            Ok(Parsed { dwarf, split, units, has_skeletons, tables })
+            let Found { units, split, has_skeletons } = units_of(&dwarf, package, how, problems, load)?;
+            let (loaded, passed) = (loaded.into_inner(), std::cell::Cell::default());
+            Ok(Parsed { dwarf, split, units, has_skeletons, tables, loaded, passed })
         });
         cell.map_err(|why| format!("{}: {why}", path.display()))
     }
 }
 
 /// Loads a section of that name; an empty one where the name is None.
-fn load<'a>(store: &'a Store, file: &mut ElfFile, name: Option<&str>) -> Result<Bounded<'a>, String> {
+fn load<'a>(
+    store: &'a Store,
+    loaded: &RefCell<Vec<&'a Bytes>>,
+    file: &mut ElfFile,
+    name: Option<&str>,
+) -> Result<Bounded<'a>, String> {
     // Nothing here needs these sections. (A unit of a .dwo file is opened with its line table.)
     let bytes: &'a [u8] = match name {
         None | Some(".debug_aranges" | ".debug_frame" | ".debug_line" | ".debug_names") => &[],
         Some(".debug_macinfo" | ".debug_macro" | ".debug_macinfo.dwo" | ".debug_macro.dwo") => &[],
-        Some(name) => store.bytes.alloc(file.load(name)?),
+        Some(name) => {
+            let bytes: &'a Bytes = store.bytes.alloc(file.load(name)?);
+            loaded.borrow_mut().push(bytes);
+            bytes
+        }
     };
     store.limits.allow(bytes.len().saturating_mul(TIMES));
     Ok(Bounded::new(bytes, file.endian, &store.limits))
@@ -132,6 +157,20 @@ impl<'a> Parsed<'a> {
         let found = self.units.get(number as usize).ok_or(gimli::Error::OffsetOutOfBounds)?;
         let opened = found.ready.get_or_init(|| self.tables.open(self.dwarf_of(number), found.header));
         opened.as_ref().map_err(|&error| error)
+    }
+
+    /// Says that a pass over the units has come to this one. The memory of the earlier ones is given back from time to time: the
+    /// sections of a large program have a gigabyte.
+    pub(super) fn comes_to(&self, unit: u32) {
+        let (last, mut bytes) = self.passed.get();
+        if unit != last {
+            bytes += self.units.get(last as usize).map_or(0, |unit| unit.end - unit.start);
+            if bytes > MOST_AT_ONCE {
+                self.loaded.iter().for_each(|section| section.release());
+                bytes = 0;
+            }
+            self.passed.set((unit, bytes));
+        }
     }
 
     /// Returns the entry of a unit itself.
@@ -170,36 +209,19 @@ impl<'a> Parsed<'a> {
         Die::next(&mut entries)
     }
 
-    /// Calls `each` for the entry and for all entries below it, until it returns false. Their depths count from the entry's, 0.
-    pub(super) fn below(&self, key: Key, mut each: impl FnMut(Die<'a>) -> gimli::Result<Below>) -> gimli::Result<()> {
-        let unit = &self.unit(key.0)?.unit;
-        let mut entries = unit.entries_raw(Some(gimli::UnitOffset(key.1 as usize)))?;
-        let mut skip: Option<isize> = None;
-        while !entries.is_empty() {
-            let Some(die) = Die::next(&mut entries)? else {
-                if entries.next_depth() <= 0 {
-                    break;
-                }
-                continue;
-            };
-            if die.depth < 0 || (die.depth == 0 && die.offset != key.1 as usize) {
-                break;
-            }
-            if skip.is_some_and(|depth| die.depth > depth) {
-                continue;
-            }
-            skip = None;
-            let (depth, children) = (die.depth, die.children);
-            match each(die)? {
-                Below::Stop => break,
-                Below::Skip => skip = Some(depth),
-                Below::Go => {}
-            }
-            if depth == 0 && !children {
-                break;
-            }
-        }
-        Ok(())
+    /// Calls `each` for the entry and for all entries below it, until it says otherwise. Their depths count from the entry's, 0.
+    pub(super) fn below(&self, key: Key, each: impl FnMut(Die<'a>) -> gimli::Result<Below>) -> gimli::Result<()> {
+        self.below_of(key, |_, _| true, each)
+    }
+
+    /// The same, for the entry and those below it that are wanted: see [`walk`].
+    pub(super) fn below_of(
+        &self,
+        key: Key,
+        wanted: impl Fn(gimli::DwTag, bool) -> bool,
+        each: impl FnMut(Die<'a>) -> gimli::Result<Below>,
+    ) -> gimli::Result<()> {
+        walk(&self.unit(key.0)?.unit, key.1 as usize, wanted, each)
     }
 
     /// Returns the string of an attribute.
@@ -207,14 +229,4 @@ impl<'a> Parsed<'a> {
         let text = self.dwarf_of(unit).attr_string(&self.unit(unit).ok()?.unit, *value.as_ref()?).ok()?;
         gimli::Reader::to_string_lossy(&text).ok().map(|text| text.into_owned())
     }
-}
-
-/// Whether a walk goes on.
-pub(super) enum Below {
-    /// With the children of the entry.
-    Go,
-    /// With its next sibling.
-    Skip,
-    /// Not at all.
-    Stop,
 }

@@ -2,33 +2,25 @@
 //! or each when it is first asked for.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
+use foldhash::fast::RandomState;
 use gimli::constants as c;
-use gimli::Operation;
+use gimli::DwTag;
 use serde::{Deserialize, Serialize};
 
 use super::die::{Die, Place};
 use super::file::{Key, Parsed};
-use super::model::{plain, template_of};
-use super::short;
+use super::model::canonical;
+use super::names::{Full, Names, Own};
+use super::places::{ranges, stored, Stored};
 use super::simple::Simple;
-use super::units::Ready;
-use crate::lines::{describe, Bounded};
+use super::walk::Below;
+use crate::lines::describe;
 
 /// Global variables that are kept.
 const MOST_VARIABLES: usize = 1 << 21;
 /// Nested namespaces and classes. Templates nest names no deeper.
 const MOST_DEPTH: usize = 1 << 10;
-
-/// Where a variable is, in the addresses of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Stored {
-    /// At an address of the file.
-    At(u64),
-    /// At an offset in the module's thread-local memory.
-    Thread(u64),
-}
 
 /// A global or static variable.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +39,24 @@ pub(super) struct Function {
     pub(super) key: Key,
 }
 
+/// What is around an entry.
+#[derive(Clone, Copy)]
+struct Around {
+    depth: isize,
+    /// What its children's names begin with.
+    scope: u32,
+    /// It is a function, at this offset of the unit, and `scope` is not known yet. Few functions have types or variables that need
+    /// a name.
+    function: Option<usize>,
+}
+
 /// What the passes have found.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// What stands before the name of a type: "std::chrono::". Number 0 is empty.
-    pub(super) scopes: Vec<String>,
-    /// The scope of each type in a namespace, a class or a function.
-    scope_of: HashMap<Key, u32>,
+    /// What stands before names, and what was made of names.
+    pub(super) names: Names,
+    /// The scope of each type in a namespace, a class or a function, for each unit by the offset of the type.
+    scopes: Vec<Vec<(u32, u32)>>,
     /// Complete records, and other names for types: a hash of the whole name.
     pub(super) named: Vec<(u64, Key)>,
     /// Records that are templates: a hash of the name before its arguments.
@@ -65,7 +68,7 @@ pub(super) struct Index {
     pub(super) variables: Vec<Variable>,
     pub(super) functions: Vec<Function>,
     /// Records without a name, by the typedef that names them.
-    pub(super) typedefs: HashMap<Key, Key>,
+    pub(super) typedefs: HashMap<Key, Key, RandomState>,
     pub(super) signatures: HashMap<u64, Key>,
     /// Names with the arguments of their templates, where the file leaves them out.
     simple: Simple,
@@ -73,20 +76,21 @@ pub(super) struct Index {
     taken: Vec<bool>,
 }
 
-/// Returns what [`Index::named`] has for a name.
-pub(super) fn hash_of_name(name: &str) -> u64 {
-    hash(&short::key(name))
-}
-
-/// Returns what [`Index::templates`] has for the name of a template.
-pub(super) fn hash_of_template(name: &str) -> u64 {
-    hash(&plain(name))
-}
-
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
+/// Returns whether a pass looks at entries of a tag. What has children may have some of these below it.
+fn is_looked_at(tag: DwTag, children: bool) -> bool {
+    children
+        || matches!(
+            tag,
+            c::DW_TAG_structure_type
+                | c::DW_TAG_class_type
+                | c::DW_TAG_union_type
+                | c::DW_TAG_enumeration_type
+                | c::DW_TAG_typedef
+                | c::DW_TAG_base_type
+                | c::DW_TAG_unspecified_type
+                | c::DW_TAG_variable
+                | c::DW_TAG_subprogram
+        )
 }
 
 impl Index {
@@ -113,6 +117,7 @@ impl Index {
             }
         }
         for unit in 0..units {
+            parsed.comes_to(unit);
             if let Err(error) = index.take(parsed, unit) {
                 if tell(error) {
                     break;
@@ -124,8 +129,8 @@ impl Index {
 
     /// Makes an index that takes a unit when it is asked for: [`Index::take`]. The file has no names that leave out arguments.
     pub(super) fn empty(parsed: &Parsed<'_>) -> Index {
-        let mut index =
-            Index { scopes: vec![String::new()], taken: vec![false; parsed.units.len()], ..Index::default() };
+        let units = parsed.units.len();
+        let mut index = Index { scopes: vec![Vec::new(); units], taken: vec![false; units], ..Index::default() };
         for (number, unit) in parsed.units.iter().enumerate() {
             if let Some((signature, at)) = unit.signature {
                 index.signatures.insert(signature, (number as u32, at as u32));
@@ -148,127 +153,178 @@ impl Index {
 
     /// Returns what stands before the name of a type.
     pub(super) fn scope(&self, key: Key) -> &str {
-        self.scope_of.get(&key).map_or("", |&scope| &self.scopes[scope as usize])
+        self.names.scope(self.scope_number(key))
+    }
+
+    fn scope_number(&self, key: Key) -> u32 {
+        let Some(scopes) = self.scopes.get(key.0 as usize) else { return 0 };
+        scopes.binary_search_by_key(&key.1, |&(at, _)| at).map_or(0, |place| scopes[place].1)
     }
 
     /// Returns the name of an entry without what stands before it, but with the arguments of its template.
-    pub(super) fn own_name<'a>(&self, parsed: &Parsed<'a>, key: Key, die: &Die<'a>) -> Option<String> {
+    fn own<'a>(&self, key: Key, die: &Die<'a>) -> Option<Own<'a>> {
         match self.simple.name(key) {
-            Some(name) => Some(name.to_string()),
-            None => parsed.text(key.0, &die.name),
+            Some(name) => Some(Own::Made(name.to_string())),
+            None => die.name.map(|name| Own::Read(key.0, name)),
         }
     }
 
-    fn take_unit(&mut self, parsed: &Parsed<'_>, unit: u32) -> gimli::Result<()> {
-        // The scopes around the entry: its depth, and what its children's names begin with.
-        let mut around: Vec<(isize, u32)> = Vec::new();
-        let c = parsed.unit(unit)?.c;
-        parsed.below(parsed.top(unit), |die| {
-            while around.last().is_some_and(|&(depth, _)| depth >= die.depth) {
-                around.pop();
-            }
-            let scope = around.last().map_or(0, |&(_, scope)| scope);
-            let key = (unit, die.offset as u32);
-            match die.tag {
-                c::DW_TAG_namespace if die.children => {
-                    let name = parsed.text(unit, &die.name).unwrap_or_else(|| "(anonymous namespace)".to_string());
-                    self.enter(&mut around, die.depth, scope, &name, "::");
-                }
-                c::DW_TAG_subprogram => {
-                    self.function(parsed, unit, &die);
-                    if die.children && !c {
-                        if let Some(name) = self.function_name(parsed, unit, &die) {
-                            self.enter(&mut around, die.depth, scope, &name, "()::");
-                        }
-                    } else if die.children {
-                        around.push((die.depth, 0));
-                    }
-                }
-                _ if die.is_record() => {
-                    // A class that is defined outside of the one that declares it, as all are in type units.
-                    let declared = die.specification.and_then(|to| parsed.resolve(unit, to, &self.signatures));
-                    let declared = declared.filter(|&declared| declared != key);
-                    let scope = declared.and_then(|declared| self.scope_of.get(&declared).copied()).unwrap_or(scope);
-                    let name = self.own_name(parsed, key, &die).or_else(|| {
-                        // In a type unit the classes around a type are only declared: by the signatures of their own units.
-                        let real =
-                            parsed.resolve(unit, die.specification?, &self.signatures).filter(|&real| real != key)?;
-                        self.own_name(parsed, real, &parsed.die(real).ok()??)
-                    });
-                    if scope != 0 {
-                        self.scope_of.insert(key, scope);
-                    }
-                    if !die.declaration && die.size.is_some() {
-                        let list = if name.is_some() { &mut self.records } else { &mut self.nameless };
-                        list.push(key);
-                        if let Some(name) = &name {
-                            let whole = format!("{}{name}", self.scopes[scope as usize]);
-                            self.named.push((hash(&short::key(&whole)), key));
-                            if let Some(template) = template_of(&whole) {
-                                self.templates.push((hash(&plain(template)), key));
-                            }
-                        }
-                    }
-                    if die.children && !c {
-                        self.enter(&mut around, die.depth, scope, name.as_deref().unwrap_or("{unnamed}"), "::");
-                    }
-                }
-                c::DW_TAG_enumeration_type => {
-                    if scope != 0 {
-                        self.scope_of.insert(key, scope);
-                    }
-                    return Ok(super::file::Below::Skip);
-                }
-                c::DW_TAG_typedef | c::DW_TAG_base_type | c::DW_TAG_unspecified_type => {
-                    if scope != 0 {
-                        self.scope_of.insert(key, scope);
-                    }
-                    if let Some(target) = die.kind.filter(|_| die.tag == c::DW_TAG_typedef && die.name.is_some()) {
-                        if let Some(target) = parsed.resolve(unit, target, &self.signatures) {
-                            self.typedefs.entry(target).or_insert(key);
-                        }
-                        if let Some(name) = parsed.text(unit, &die.name) {
-                            let whole = format!("{}{name}", self.scopes[scope as usize]);
-                            self.named.push((hash(&short::key(&whole)), key));
-                        }
-                    }
-                }
-                c::DW_TAG_variable => self.variable(parsed, unit, &die, scope),
-                _ => {}
-            }
-            Ok(super::file::Below::Go)
+    /// Returns the name of a record as gdb prints it, with what stands before it. None: it has none.
+    pub(super) fn full_name<'a>(&mut self, parsed: &Parsed<'a>, key: Key, die: &Die<'a>) -> Option<Full> {
+        let scope = self.scope_number(key);
+        let own = self.own(key, die).and_then(|own| self.names.full(parsed, scope, &own));
+        own.or_else(|| {
+            let declared = parsed.resolve(key.0, die.specification?, &self.signatures)?;
+            let own = self.own(declared, &parsed.die(declared).ok()??)?;
+            self.names.full(parsed, scope, &own)
         })
     }
 
-    fn enter(&mut self, around: &mut Vec<(isize, u32)>, depth: isize, scope: u32, name: &str, end: &str) {
-        if around.len() >= MOST_DEPTH {
-            return;
-        }
-        let text = format!("{}{name}{end}", self.scopes[scope as usize]);
-        // Parts of a namespace follow one another; a damaged file must not make long names of short ones.
-        let number = match self.scopes.last() {
-            Some(last) if *last == text => self.scopes.len() - 1,
-            _ if text.len() > 1 << 12 => 0,
-            _ => {
-                self.scopes.push(text);
-                self.scopes.len() - 1
-            }
-        };
-        around.push((depth, number as u32));
+    /// Returns the text of [`Index::full_name`].
+    pub(super) fn text_of_name<'a>(&self, parsed: &Parsed<'a>, key: Key, die: &Die<'a>) -> Option<String> {
+        let name = self.own_name(parsed, key, die)?;
+        Some(canonical(&format!("{}{name}", self.scope(key))).into_owned())
     }
 
-    fn function_name<'a>(&self, parsed: &Parsed<'a>, unit: u32, die: &Die<'a>) -> Option<String> {
+    /// Returns the name of a record without what stands before it. None: it has none.
+    pub(super) fn own_name<'a>(&self, parsed: &Parsed<'a>, key: Key, die: &Die<'a>) -> Option<String> {
+        self.own(key, die).and_then(|own| own.text(parsed)).or_else(|| {
+            let declared = parsed.resolve(key.0, die.specification?, &self.signatures)?;
+            self.own(declared, &parsed.die(declared).ok()??)?.text(parsed)
+        })
+    }
+
+    fn take_unit(&mut self, parsed: &Parsed<'_>, unit: u32) -> gimli::Result<()> {
+        let mut around: Vec<Around> = Vec::new();
+        let c = parsed.unit(unit)?.c;
+        parsed.below_of(parsed.top(unit), is_looked_at, |die| {
+            while around.last().is_some_and(|one| one.depth >= die.depth) {
+                around.pop();
+            }
+            let enters = die.children && around.len() < MOST_DEPTH;
+            match die.tag {
+                c::DW_TAG_namespace if enters => {
+                    let outer = self.scope_within(parsed, unit, &mut around);
+                    let own = die.name.map(|name| Own::Read(unit, name));
+                    let scope = self.names.enter(parsed, outer, own.as_ref(), "(anonymous namespace)", false);
+                    around.push(Around { depth: die.depth, scope, function: None });
+                }
+                c::DW_TAG_subprogram => {
+                    self.function(parsed, unit, &die);
+                    if enters {
+                        let function = (!c).then_some(die.offset);
+                        around.push(Around { depth: die.depth, scope: 0, function });
+                    }
+                }
+                _ if die.is_record() => {
+                    let outer = self.scope_within(parsed, unit, &mut around);
+                    let (scope, own) = self.record(parsed, unit, &die, outer);
+                    if enters && !c {
+                        let scope = self.names.enter(parsed, scope, own.as_ref(), "{unnamed}", false);
+                        around.push(Around { depth: die.depth, scope, function: None });
+                    }
+                }
+                c::DW_TAG_enumeration_type => {
+                    let scope = self.scope_within(parsed, unit, &mut around);
+                    self.stands_in(unit, &die, scope);
+                    return Ok(Below::Skip);
+                }
+                c::DW_TAG_typedef | c::DW_TAG_base_type | c::DW_TAG_unspecified_type => {
+                    let scope = self.scope_within(parsed, unit, &mut around);
+                    self.stands_in(unit, &die, scope);
+                    self.typedef(parsed, unit, &die, scope);
+                }
+                c::DW_TAG_variable => {
+                    if let Some(stored) = self.place_of_variable(parsed, unit, &die) {
+                        let scope = self.scope_within(parsed, unit, &mut around);
+                        self.variables.push(Variable { key: (unit, die.offset as u32), scope, stored });
+                    }
+                }
+                _ => {}
+            }
+            Ok(Below::Go)
+        })
+    }
+
+    /// Returns the scope of the next entry. The functions around it get their names now.
+    fn scope_within(&mut self, parsed: &Parsed<'_>, unit: u32, around: &mut [Around]) -> u32 {
+        let known = around.iter().rposition(|one| one.function.is_none()).map_or(0, |place| place + 1);
+        let mut scope = known.checked_sub(1).map_or(0, |place| around[place].scope);
+        for one in &mut around[known..] {
+            if let Some(at) = one.function.take() {
+                scope = self.scope_of_function(parsed, (unit, at as u32), scope);
+            }
+            one.scope = scope;
+        }
+        scope
+    }
+
+    fn scope_of_function(&mut self, parsed: &Parsed<'_>, key: Key, outer: u32) -> u32 {
+        let Ok(Some(die)) = parsed.die(key) else { return outer };
+        match self.function_name(parsed, key.0, &die) {
+            Some(name) => self.names.enter(parsed, outer, Some(&name), "", true),
+            None => outer,
+        }
+    }
+
+    /// Remembers the scope of a type.
+    fn stands_in(&mut self, unit: u32, die: &Die<'_>, scope: u32) {
+        if scope != 0 {
+            self.scopes[unit as usize].push((die.offset as u32, scope));
+        }
+    }
+
+    /// Takes a record. Returns its scope, and its name without what stands before it.
+    fn record<'a>(&mut self, parsed: &Parsed<'a>, unit: u32, die: &Die<'a>, outer: u32) -> (u32, Option<Own<'a>>) {
+        let key = (unit, die.offset as u32);
+        // A class that is defined outside of the one that declares it, as all are in type units.
+        let declared = die.specification.and_then(|to| parsed.resolve(unit, to, &self.signatures));
+        let declared = declared.filter(|&declared| declared != key);
+        let scope = declared.map_or(0, |declared| self.scope_number(declared));
+        let scope = if scope == 0 { outer } else { scope };
+        // In a type unit the classes around a type are only declared: by the signatures of their own units.
+        let own = self.own(key, die).or_else(|| {
+            let declared = declared?;
+            self.own(declared, &parsed.die(declared).ok()??)
+        });
+        self.stands_in(unit, die, scope);
+        if !die.declaration && die.size.is_some() {
+            match own.as_ref().and_then(|own| self.names.hashes(parsed, scope, own)) {
+                Some(hashes) => {
+                    self.records.push(key);
+                    self.named.push((hashes.whole, key));
+                    self.templates.extend(hashes.template.map(|hash| (hash, key)));
+                }
+                None => self.nameless.push(key),
+            }
+        }
+        (scope, own)
+    }
+
+    /// Takes another name for a type.
+    fn typedef<'a>(&mut self, parsed: &Parsed<'a>, unit: u32, die: &Die<'a>, scope: u32) {
+        let (Some(target), Some(name)) = (die.kind.filter(|_| die.tag == c::DW_TAG_typedef), die.name) else { return };
+        let key = (unit, die.offset as u32);
+        if let Some(target) = parsed.resolve(unit, target, &self.signatures) {
+            self.typedefs.entry(target).or_insert(key);
+        }
+        if let Some(hashes) = self.names.hashes(parsed, scope, &Own::Read(unit, name)) {
+            self.named.push((hashes.whole, key));
+        }
+    }
+
+    fn function_name<'a>(&self, parsed: &Parsed<'a>, unit: u32, die: &Die<'a>) -> Option<Own<'a>> {
+        let read = |unit: u32, die: &Die<'a>| Some(Own::Read(unit, die.name?)).filter(|own| own.text(parsed).is_some());
         if die.name.is_some() {
-            return parsed.text(unit, &die.name);
+            return read(unit, die);
         }
         let origin = parsed.resolve(unit, die.origin.or(die.specification)?, &self.signatures)?;
         let other = parsed.die(origin).ok()??;
         if other.name.is_some() {
-            return parsed.text(origin.0, &other.name);
+            return read(origin.0, &other);
         }
         let further = parsed.resolve(origin.0, other.specification?, &self.signatures)?;
-        let last = parsed.die(further).ok()??;
-        parsed.text(further.0, &last.name)
+        read(further.0, &parsed.die(further).ok()??)
     }
 
     fn function<'a>(&mut self, parsed: &Parsed<'a>, unit: u32, die: &Die<'a>) {
@@ -278,63 +334,8 @@ impl Index {
         }
     }
 
-    fn variable<'a>(&mut self, parsed: &Parsed<'a>, unit: u32, die: &Die<'a>, scope: u32) {
-        let Some(Place::Expression(expression)) = &die.place else { return };
-        if self.variables.len() >= MOST_VARIABLES {
-            return;
-        }
-        if let Some(stored) = stored(parsed, unit, expression) {
-            self.variables.push(Variable { key: (unit, die.offset as u32), scope, stored });
-        }
+    fn place_of_variable<'a>(&self, parsed: &Parsed<'a>, unit: u32, die: &Die<'a>) -> Option<Stored> {
+        let Some(Place::Expression(expression)) = &die.place else { return None };
+        (self.variables.len() < MOST_VARIABLES).then(|| stored(parsed, unit, expression))?
     }
-}
-
-/// Returns where a variable is, if that does not depend on a frame.
-fn stored<'a>(parsed: &Parsed<'a>, unit: u32, expression: &gimli::Expression<Bounded<'a>>) -> Option<Stored> {
-    let found = &parsed.unit(unit).ok()?.unit;
-    let mut operations = (*expression).operations(found.encoding());
-    let first = operations.next().ok()??;
-    let value = match first {
-        Operation::Address { address } => address,
-        Operation::AddressIndex { index } => parsed.dwarf_of(unit).address(found, index).ok()?,
-        Operation::ConstantIndex { index } => parsed.dwarf_of(unit).address(found, index).ok()?,
-        Operation::UnsignedConstant { value } => value,
-        _ => return None,
-    };
-    let address = matches!(first, Operation::Address { .. } | Operation::AddressIndex { .. });
-    match operations.next().ok()? {
-        None if address => Some(Stored::At(value)),
-        Some(Operation::TLS) => Some(Stored::Thread(value)),
-        Some(Operation::PlusConstant { value: more }) if address => {
-            operations.next().ok()?.is_none().then_some(Stored::At(value.wrapping_add(more)))
-        }
-        _ => None,
-    }
-}
-
-/// Returns the addresses of a function or a block.
-pub(super) fn ranges<'a>(parsed: &Parsed<'a>, unit: u32, die: &Die<'a>) -> Vec<(u64, u64)> {
-    let mut out = Vec::new();
-    let Ok(Ready { unit: found, .. }) = parsed.unit(unit) else { return out };
-    let dwarf = parsed.dwarf_of(unit);
-    if let Some(low) = die.low.and_then(|value| dwarf.attr_address(found, value).ok()?) {
-        let high = die.high.and_then(|value| match value {
-            gimli::AttributeValue::Udata(size) => low.checked_add(size),
-            value => value.udata_value().and_then(|size| low.checked_add(size)).or_else(|| {
-                // An address: the end itself.
-                dwarf.attr_address(found, value).ok()?
-            }),
-        });
-        if let Some(high) = high.filter(|&high| high > low && low != 0) {
-            out.push((low, high));
-        }
-    } else if let Some(list) = die.ranges.and_then(|value| dwarf.attr_ranges(found, value).ok()?) {
-        let mut list = list;
-        while let Ok(Some(range)) = list.next() {
-            if range.begin < range.end && range.begin != 0 && out.len() < 1 << 10 {
-                out.push((range.begin, range.end));
-            }
-        }
-    }
-    out
 }

@@ -88,8 +88,9 @@ impl Place<'_> {
             return;
         }
         let part = self.path.with_extension(format!("{}{PART}", std::process::id()));
+        // Another thread may be writing the same: its file is not ours to remove.
+        let Ok(mut file) = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part) else { return };
         let written = (|| {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
             file.write_all(self.head.as_bytes())?;
             file.write_all(checksum(&bytes).as_bytes())?;
             file.write_all(&bytes)?;

@@ -6,8 +6,10 @@ use gimli::constants as c;
 use gimli::{EvaluationResult, Expression, Location, Value};
 
 use super::die::{Die, Place};
-use super::file::{Below, Key, Parsed};
-use super::index::{ranges, Index};
+use super::file::{Key, Parsed};
+use super::index::Index;
+use super::places::ranges;
+use super::walk::Below;
 use crate::lines::Bounded;
 
 /// Variables of one frame, with those of inlined functions.

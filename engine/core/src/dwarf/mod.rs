@@ -5,9 +5,14 @@
 //! * `file`: the sections of one module, and its entries.
 //! * `units`: its units, also those in the file that dwz made and in .dwo and .dwp files.
 //! * `die`: one entry.
+//! * `walk`: the entries below one.
 //! * `index`: one pass over the entries of a unit.
+//! * `names`: names with what stands before them.
 //! * `read`: makes types of entries.
+//! * `identity`: tells types apart.
+//! * `places`: where variables and functions are.
 //! * `table`: what a module says as a whole.
+//! * `packed`: types as bytes.
 //! * `kept`: tables that the next command finds in the cache folder.
 //! * `simple`: names of templates whose arguments the file leaves out.
 //! * `spelling`: how names are written.
@@ -18,17 +23,22 @@
 
 mod die;
 mod file;
+mod identity;
 mod index;
 mod kept;
 mod locals;
 pub mod model;
 mod module;
+mod names;
+mod packed;
+mod places;
 mod read;
 pub mod short;
 mod simple;
 pub(crate) mod spelling;
 mod table;
 mod units;
+mod walk;
 
 pub use kept::Folder;
 pub use locals::FrameAt;

@@ -1,9 +1,12 @@
 //! Types as data: what debug information says of them, without the debug information.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
+use super::packed::Packed;
 pub use super::spelling::{canonical, plain};
 
 /// The number of a type in [`Types`].
@@ -116,30 +119,35 @@ pub struct Member {
     pub when: Option<u64>,
 }
 
-/// What tells two records apart. Each unit that uses a type declares it again.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Key {
-    pub(super) tag: u16,
-    pub(super) name: String,
-    pub(super) size: u64,
-    /// Names and offsets of the members, hashed.
-    pub(super) members: u64,
-}
+/// What tells two records apart: a hash of their tag, name, size and members. Each unit that uses a type declares it again.
+pub(super) type Key = u128;
 
 /// All types of the modules of a process that were asked for.
 #[derive(Debug)]
 pub struct Types {
-    all: Vec<Type>,
-    keys: HashMap<Key, Id>,
+    /// Those of a layer are read when they are first asked.
+    all: Vec<OnceCell<Box<Type>>>,
+    layers: Vec<Layer>,
+    keys: HashMap<Key, Id, RandomState>,
     /// Bytes of a pointer.
     pub word: u64,
+}
+
+/// The types of one module.
+#[derive(Debug)]
+struct Layer {
+    /// The number that the module's own number 0 would have.
+    base: usize,
+    /// The numbers of all types, by the module's own.
+    numbers: Vec<Id>,
+    packed: Packed,
 }
 
 impl Types {
     /// Makes a table with `void` in it.
     pub fn new(word: u64) -> Types {
         let void = Type { name: "void".to_string(), size: 0, form: Form::Void };
-        Types { all: vec![void], keys: HashMap::new(), word }
+        Types { all: vec![OnceCell::from(Box::new(void))], layers: Vec::new(), keys: HashMap::default(), word }
     }
 
     /// Returns how many types there are.
@@ -154,7 +162,20 @@ impl Types {
 
     /// Returns a type.
     pub fn get(&self, id: Id) -> &Type {
-        self.all.get(id as usize).unwrap_or(&self.all[0])
+        let id = if (id as usize) < self.all.len() { id } else { VOID };
+        self.all[id as usize].get_or_init(|| Box::new(self.unpacked(id as usize)))
+    }
+
+    /// Reads a type of a layer. One that cannot be read is `void`: what was kept may be damaged.
+    fn unpacked(&self, id: usize) -> Type {
+        let after = self.layers.partition_point(|layer| layer.base < id);
+        let found = after.checked_sub(1).and_then(|place| {
+            let layer = &self.layers[place];
+            let mut kind: Type = layer.packed.get(id - layer.base)?;
+            kind.form.renumber(|id| layer.numbers.get(id as usize).copied().unwrap_or(VOID));
+            Some(kind)
+        });
+        found.unwrap_or_else(|| Type { name: String::new(), size: 0, form: Form::Void })
     }
 
     /// Adds a type. Returns `VOID` where there are too many.
@@ -162,25 +183,43 @@ impl Types {
         if self.all.len() >= MOST {
             return VOID;
         }
-        self.all.push(kind);
+        self.all.push(OnceCell::from(Box::new(kind)));
         (self.all.len() - 1) as Id
     }
 
     pub(super) fn set(&mut self, id: Id, kind: Type) {
         if id != VOID {
             if let Some(place) = self.all.get_mut(id as usize) {
-                *place = kind;
+                *place = OnceCell::from(Box::new(kind));
             }
         }
     }
 
-    /// Returns the types, and what tells those apart that other modules may have as well.
-    pub(super) fn into_parts(self) -> (Vec<Type>, Vec<(Id, Key)>) {
-        (self.all, self.keys.into_iter().map(|(key, id)| (id, key)).collect())
+    /// Adds the types of a module. `keys` tells those apart that other modules may have as well, by the module's own numbers: one
+    /// that is known keeps its number. Returns the numbers of all, by the module's own, and the first of them, less one.
+    pub(super) fn adopt(&mut self, packed: Packed, keys: &[(Id, Key)]) -> (&[Id], usize) {
+        let base = self.all.len() - 1;
+        let room = |own: &usize| *own > 0 && base + own < MOST;
+        let mut numbers: Vec<Id> =
+            (0..packed.len()).map(|own| if room(&own) { (base + own) as Id } else { VOID }).collect();
+        let end = numbers.iter().max().map_or(0, |&last| last as usize + 1);
+        self.all.resize_with(end.max(self.all.len()), OnceCell::new);
+        for &(own, key) in keys {
+            let Some(number) = numbers.get_mut(own as usize).filter(|number| **number != VOID) else { continue };
+            *number = *self.keys.entry(key).or_insert(*number);
+        }
+        self.layers.push(Layer { base, numbers, packed });
+        (&self.layers[self.layers.len() - 1].numbers, base)
     }
 
-    pub(super) fn known(&self, key: &Key) -> Option<Id> {
-        self.keys.get(key).copied()
+    /// Returns the types, and what tells those apart that other modules may have as well.
+    pub(super) fn into_parts(mut self) -> (Vec<Type>, Vec<(Id, Key)>) {
+        let all = std::mem::take(&mut self.all).into_iter().filter_map(|kind| Some(*kind.into_inner()?));
+        (all.collect(), self.keys.into_iter().map(|(key, id)| (id, key)).collect())
+    }
+
+    pub(super) fn known(&self, key: Key) -> Option<Id> {
+        self.keys.get(&key).copied()
     }
 
     pub(super) fn remember(&mut self, key: Key, id: Id) {

@@ -4,11 +4,14 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 
 use super::file::{Cell, Files, Key, Parsed};
-use super::index::{hash_of_name, hash_of_template, Index, Stored};
+use super::identity::From;
+use super::index::Index;
 use super::kept::Folder;
 use super::locals::{locals, needs_line, FrameAt, Local, Read};
 use super::model::{plain, Form, Id, Types, VOID};
-use super::read::{From, Reader};
+use super::names::{hash_of_name, hash_of_template};
+use super::places::Stored;
+use super::read::{Declared, Reader};
 use super::table::Table;
 use super::units::When;
 use crate::lines::{describe, Wanted};
@@ -53,8 +56,10 @@ struct Module {
     path: PathBuf,
     bias: u64,
     table: Table,
-    /// What frames need. It is opened when one asks, where the table was kept.
+    /// What frames need. It is opened when one asks.
     open: Option<Open>,
+    /// The work of parsing that is over.
+    work: u64,
     problems: Vec<String>,
 }
 
@@ -71,8 +76,8 @@ pub struct DebugTypes {
     /// The types.
     pub types: Types,
     problems: Vec<String>,
-    /// Types that are only declared: their numbers and names.
-    incomplete: Vec<(Id, String)>,
+    /// Types that are only declared.
+    incomplete: Vec<Declared>,
     /// Where tables are kept.
     folder: Option<Folder>,
 }
@@ -100,7 +105,7 @@ impl DebugTypes {
             let path = files.path().to_path_buf();
             let place = folder.and_then(|folder| folder.place(&files, wanted.build_id.as_deref(), word));
             if let Some(table) = place.as_ref().and_then(|place| place.load()) {
-                return Ok(Some((path, table, None)));
+                return Ok(Some((path, table, None, 0)));
             }
             let mut damage = Vec::new();
             let cell = files.parse(STACK, When::Now, &mut damage)?;
@@ -110,7 +115,12 @@ impl DebugTypes {
             if let Some(place) = place.filter(|_| !table.needs_all_units) {
                 place.store(&table);
             }
-            Ok(Some((path, table, Some(Open { cell, index, reader: Reader::default() }))))
+            if table.needs_all_units {
+                return Ok(Some((path, table, Some(Open { cell, index, reader: Reader::default() }), 0)));
+            }
+            // Frames need one unit each, and all that was found in the others takes much memory.
+            let work = cell.with_dependent(|store, _| store.work());
+            Ok(Some((path, table, None, work)))
         }));
         let found = match made {
             Ok(Ok(found)) => found,
@@ -124,10 +134,10 @@ impl DebugTypes {
                 None
             }
         };
-        let module = found.map(|(path, mut table, open)| {
+        let module = found.map(|(path, mut table, open, work)| {
             table.adopt(&mut self.types);
             problems.append(&mut table.problems);
-            Module { wanted, path, bias, table, open, problems: Vec::new() }
+            Module { wanted, path, bias, table, open, work, problems: Vec::new() }
         });
         self.problems.extend(problems.into_iter().take(MOST_PROBLEMS));
         self.modules.push(Some(module?));
@@ -138,6 +148,12 @@ impl DebugTypes {
     pub fn problems(&self) -> Vec<String> {
         let of_modules = self.modules.iter().flatten().flat_map(|module| module.problems.iter());
         self.problems.iter().chain(of_modules).cloned().collect()
+    }
+
+    /// Returns the work that parsing took, in all modules. It does not depend on the machine; what was kept takes none.
+    pub fn parsing_work(&self) -> u64 {
+        let of_frames = |open: &Open| open.cell.with_dependent(|store, _| store.work());
+        self.modules.iter().flatten().map(|module| module.work + module.open.as_ref().map_or(0, of_frames)).sum()
     }
 
     /// Does `work` with the parsed debug information of a module. A module whose parser fails is left out from then on.
@@ -231,43 +247,49 @@ impl DebugTypes {
         let Some(Some(module)) = self.modules.get_mut(number) else { return };
         let of_table = std::mem::take(&mut module.table.declared);
         let of_frames = module.open.as_mut().map(|open| std::mem::take(&mut open.reader.declared));
-        for (id, name) in of_table.into_iter().chain(of_frames.unwrap_or_default()) {
-            self.complete_one(id, name);
+        for one in of_table.into_iter().chain(of_frames.unwrap_or_default()) {
+            self.complete_one(one);
         }
     }
 
     /// Completes the types that were only declared in the modules known so far: a later module may have them.
     pub fn complete_declared(&mut self) {
-        for (id, name) in std::mem::take(&mut self.incomplete) {
-            self.complete_one(id, name);
+        for one in std::mem::take(&mut self.incomplete) {
+            self.complete_one(one);
         }
         for number in 0..self.modules.len() {
             self.complete(number);
         }
     }
 
-    fn complete_one(&mut self, id: Id, name: String) {
-        match self.find(&name).into_iter().find(|&other| other != id) {
+    fn complete_one(&mut self, one: Declared) {
+        let mut found = self.with_hash(one.hash, false);
+        if found.len() > 1 {
+            self.prefer_exact(&self.types.get(one.id).name, &mut found);
+        }
+        match found.into_iter().find(|&other| other != one.id) {
             Some(whole) => {
-                let name = self.types.get(id).name.clone();
-                self.types.set(id, super::model::Type { name, size: 0, form: Form::Alias(whole) });
+                let name = self.types.get(one.id).name.clone();
+                self.types.set(one.id, super::model::Type { name, size: 0, form: Form::Alias(whole) });
             }
-            None => self.incomplete.push((id, name)),
+            None => self.incomplete.push(one),
         }
     }
 
     /// Returns the complete records of a name, from all modules.
     pub fn find(&mut self, name: &str) -> Vec<Id> {
-        self.found(name, false)
+        let mut found = self.with_hash(hash_of_name(name), false);
+        self.prefer_exact(name, &mut found);
+        found
     }
 
     /// Returns the records that are made from a template.
     pub fn of_template(&mut self, name: &str) -> Vec<Id> {
-        self.found(name, true)
+        self.with_hash(hash_of_template(name), true)
     }
 
-    fn found(&mut self, name: &str, template: bool) -> Vec<Id> {
-        let hash = if template { hash_of_template(name) } else { hash_of_name(name) };
+    /// Returns the records whose names, or the names of whose templates, have a hash.
+    fn with_hash(&self, hash: u64, template: bool) -> Vec<Id> {
         let mut out: Vec<Id> = Vec::new();
         for module in self.modules.iter().flatten() {
             let mut take = |id: Id| {
@@ -280,12 +302,15 @@ impl DebugTypes {
                 false => module.table.named(hash).take(MOST_OF_NAME).for_each(&mut take),
             }
         }
-        // Two libraries may have one short name for different types: the exact name decides.
-        let wanted = plain(name);
-        if !template && out.iter().any(|&id| plain(&self.types.get(id).name) == wanted) {
-            out.retain(|&id| plain(&self.types.get(id).name) == wanted);
-        }
         out
+    }
+
+    /// Leaves the types of a name alone if there are any. Two libraries may have one short name for different types.
+    fn prefer_exact(&self, name: &str, found: &mut Vec<Id>) {
+        let wanted = plain(name);
+        if found.iter().any(|&id| plain(&self.types.get(id).name) == wanted) {
+            found.retain(|&id| plain(&self.types.get(id).name) == wanted);
+        }
     }
 
     /// Returns the versions of the Rust compilers that made the modules: (1, 95). One compiler makes all of a module.
@@ -299,7 +324,7 @@ impl DebugTypes {
         out
     }
 
-    /// Returns the numbers of all records of all modules.
+    /// Returns the numbers of all records of all modules that have members.
     pub fn records(&mut self) -> Vec<Id> {
         let mut out = self.records_by_module().concat();
         out.sort_unstable();
@@ -307,7 +332,7 @@ impl DebugTypes {
         out
     }
 
-    /// Returns the numbers of all records of each module.
+    /// Returns the numbers of all records of each module that have members.
     pub fn records_by_module(&mut self) -> Vec<Vec<Id>> {
         (0..self.modules.len()).map(|number| self.records_of(number)).collect()
     }
@@ -325,7 +350,7 @@ impl DebugTypes {
     }
 }
 
-/// Parses the debug information of a module whose table was kept: each unit when a frame needs it.
+/// Parses the debug information of a module whose table is there: each unit when a frame needs it.
 fn open_for_frames(wanted: &Wanted) -> Option<Open> {
     // What is wrong with the files has been told when the module was opened.
     let cell = Files::find(wanted, &mut Vec::new())?.parse(STACK, When::Asked, &mut Vec::new()).ok()?;

@@ -1,38 +1,42 @@
 //! Makes types of entries, one entry at a time: what a type refers to is read when its turn comes.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{Hash, Hasher};
 
+use foldhash::fast::RandomState;
 use gimli::constants as c;
+use serde::{Deserialize, Serialize};
 
 use super::die::{Die, Reference};
-use super::file::{Below, Key, Parsed};
-use super::index::Index;
-use super::model::{self, canonical, Form, Id, Member, Number, Record, Type, Types, VOID};
+use super::file::Key;
+use super::identity::{text_of_name, From, Identities, Identity, MOST_MEMBERS};
+use super::model::{canonical, Form, Id, Member, Number, Record, Type, VOID};
+use super::names::hash_of_name;
+use super::walk::Below;
 
-/// Members of one record.
-const MOST_MEMBERS: usize = 1 << 14;
 /// Bounds of one array.
 const MOST_BOUNDS: usize = 16;
+/// gcc's own tag for a pack of template arguments.
+const PACK: gimli::DwTag = gimli::DwTag(0x4107);
+
+/// A type that is only declared, and what its name is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Declared {
+    pub(super) id: Id,
+    /// See `names::hash_of_name`.
+    pub(super) hash: u64,
+}
 
 /// The types of one module that were read.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    ids: HashMap<Key, Id>,
+    ids: HashMap<Key, Id, RandomState>,
+    identities: Identities,
     /// Types that have a number, and whose entry is not yet read.
     open: VecDeque<(Key, Id)>,
     /// Declarations, to be completed by name.
-    pub(super) declared: Vec<(Id, String)>,
+    pub(super) declared: Vec<Declared>,
     /// Why a type could not be read.
     pub(super) failed: Option<gimli::Error>,
-}
-
-/// Everything that reading needs.
-pub(super) struct From<'r, 'a> {
-    pub(super) parsed: &'r Parsed<'a>,
-    pub(super) index: &'r mut Index,
-    pub(super) types: &'r mut Types,
 }
 
 impl Reader {
@@ -46,7 +50,8 @@ impl Reader {
     /// Reads what is still open.
     fn finish(&mut self, from: &mut From<'_, '_>) {
         while let Some((key, id)) = self.open.pop_front() {
-            match self.form(from, key) {
+            let name = from.types.get(id).name.clone();
+            match self.form(from, key, name) {
                 Ok(Some(kind)) => from.types.set(id, kind),
                 Ok(None) => {}
                 Err(error) => self.failed = Some(error),
@@ -104,16 +109,19 @@ impl Reader {
                 return self.id_of_unit(from, real);
             }
         }
-        let Some(identity) = self.identity(from, key, die) else { return self.fresh(from, key) };
-        if let Some(id) = from.types.known(&identity) {
+        let Some(Identity { key: identity, name, size }) = self.identities.of(from, key, die) else {
+            return self.fresh(from, key);
+        };
+        if let Some(id) = from.types.known(identity) {
             return id;
         }
         let id = self.fresh(from, key);
         if id != VOID {
-            from.types.set(id, Type { name: identity.name.clone(), size: identity.size, form: Form::Void });
+            let name = name.or_else(|| text_of_name(from, key, die)).unwrap_or_default();
             if die.declaration {
-                self.declared.push((id, identity.name.clone()));
+                self.declared.push(Declared { id, hash: hash_of_name(&name) });
             }
+            from.types.set(id, Type { name, size, form: Form::Void });
             from.types.remember(identity, id);
         }
         id
@@ -135,62 +143,17 @@ impl Reader {
         id
     }
 
-    /// Returns what tells a record apart. None: it has no name at all.
-    fn identity<'a>(&self, from: &From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<model::Key> {
-        let name = self.name(from, key, die)?;
-        let mut hasher = DefaultHasher::new();
-        if !die.declaration {
-            let mut members = 0;
-            let walked = from.parsed.below(key, |member| {
-                if member.depth == 0 {
-                    return Ok(Below::Go);
-                }
-                members += 1;
-                if matches!(member.tag, c::DW_TAG_member | c::DW_TAG_inheritance) {
-                    from.parsed.text(key.0, &member.name).hash(&mut hasher);
-                    brief(from, key.0, member.kind, &mut hasher);
-                    (member.member_at, member.data_bit_offset).hash(&mut hasher);
-                }
-                Ok(if members < MOST_MEMBERS { Below::Skip } else { Below::Stop })
-            });
-            walked.ok()?;
-        }
-        let size = if die.declaration { 0 } else { die.size.unwrap_or(0) };
-        let tag = if die.tag == c::DW_TAG_class_type { c::DW_TAG_structure_type } else { die.tag };
-        Some(model::Key { tag: tag.0, name, size, members: hasher.finish() })
-    }
-
-    /// Returns the name of a record as gdb prints it. None: it has none, and no typedef names it.
-    fn name<'a>(&self, from: &From<'_, 'a>, key: Key, die: &Die<'a>) -> Option<String> {
-        let scope = from.index.scope(key);
-        let own = from.index.own_name(from.parsed, key, die);
-        let name = own.or_else(|| {
-            let declared = from.parsed.resolve(key.0, die.specification?, &from.index.signatures)?;
-            from.index.own_name(from.parsed, declared, &from.parsed.die(declared).ok()??)
-        });
-        if let Some(name) = name {
-            if !from.parsed.unit(key.0).is_ok_and(|ready| ready.c) {
-                return Some(canonical(&format!("{scope}{name}")).into_owned());
-            }
-            let word = match die.tag {
-                c::DW_TAG_union_type => "union",
-                c::DW_TAG_enumeration_type => "enum",
-                _ => "struct",
-            };
-            return Some(format!("{word} {name}"));
-        }
-        let typedef = from.index.typedefs.get(&key)?;
-        let other = from.parsed.die(*typedef).ok()??;
-        let name = from.parsed.text(typedef.0, &other.name)?;
-        Some(format!("{}{name}", from.index.scope(*typedef)))
-    }
-
-    /// Reads an entry. Ok(None): there is nothing to say.
-    fn form(&mut self, from: &mut From<'_, '_>, key: Key) -> gimli::Result<Option<Type>> {
+    /// Reads an entry. `known` is its name if that was made, or empty. Ok(None): there is nothing to say.
+    fn form(&mut self, from: &mut From<'_, '_>, key: Key, known: String) -> gimli::Result<Option<Type>> {
         let Some(die) = from.parsed.die(key)? else { return Ok(None) };
         let unit = key.0;
         let plain = |form: Form, size: u64| Type { name: String::new(), size, form };
         let word = u64::from(from.parsed.unit(unit)?.unit.header.address_size());
+        let has_name = die.is_record() || die.tag == c::DW_TAG_enumeration_type;
+        let name = match known.is_empty() && has_name {
+            true => text_of_name(from, key, &die).unwrap_or_default(),
+            false => known,
+        };
         let made = match die.tag {
             c::DW_TAG_pointer_type | c::DW_TAG_reference_type | c::DW_TAG_rvalue_reference_type => {
                 let size = die.size.unwrap_or(word);
@@ -229,14 +192,10 @@ impl Reader {
                 };
                 Type { name, size: die.size.unwrap_or(0), form: Form::Base(number) }
             }
-            c::DW_TAG_enumeration_type => {
-                let name = self.name(from, key, &die).unwrap_or_default();
-                Type { name, size: die.size.unwrap_or(4), form: Form::Enum }
-            }
+            c::DW_TAG_enumeration_type => Type { name, size: die.size.unwrap_or(4), form: Form::Enum },
             c::DW_TAG_array_type => self.array(from, key, &die)?,
             c::DW_TAG_subroutine_type => plain(Form::Function, 0),
             _ if die.is_record() => {
-                let name = self.name(from, key, &die).unwrap_or_default();
                 if die.declaration {
                     Type { name, size: 0, form: Form::Declared }
                 } else {
@@ -281,7 +240,7 @@ impl Reader {
         // The discriminant, the value of the variant around an entry, and whether all that is understood.
         let (mut discriminant, mut when, mut parts, mut understood) = (None, None, 0, true);
         let mut count = 0;
-        from.parsed.below(key, |child| {
+        from.parsed.below_of(key, is_part, |child| {
             count += 1;
             if child.depth == 0 {
                 return Ok(Below::Go);
@@ -304,8 +263,7 @@ impl Reader {
                 c::DW_TAG_member if child.depth == 2 && parts > 0 => discriminant = Some(child),
                 c::DW_TAG_member if !child.external && child.place.is_none() => found.push((child, deep, when)),
                 c::DW_TAG_inheritance | c::DW_TAG_template_type_parameter => found.push((child, deep, None)),
-                // gcc's own tag for a pack of template arguments.
-                gimli::DwTag(0x4107) => return Ok(Below::Go),
+                PACK => return Ok(Below::Go),
                 c::DW_TAG_subprogram if !record.destructor => {
                     record.destructor = from.parsed.text(unit, &child.name).is_some_and(|name| name.starts_with('~'));
                 }
@@ -337,22 +295,18 @@ impl Reader {
     }
 }
 
-/// Hashes what a member's type is, as far as its own name: two files may have a struct of one name each, with members of the
-/// same names.
-fn brief(from: &From<'_, '_>, unit: u32, kind: Option<Reference>, hasher: &mut DefaultHasher) {
-    let mut next = kind.map(|reference| (unit, reference));
-    for _ in 0..6 {
-        let Some((unit, reference)) = next else { return };
-        let Some(key) = from.parsed.resolve(unit, reference, &from.index.signatures) else { return };
-        let Ok(Some(die)) = from.parsed.die(key) else { return };
-        let tag = if die.tag == c::DW_TAG_class_type { c::DW_TAG_structure_type } else { die.tag };
-        tag.0.hash(hasher);
-        if die.name.is_some() {
-            from.parsed.text(key.0, &die.name).hash(hasher);
-            return;
-        }
-        next = die.kind.map(|reference| (key.0, reference));
-    }
+/// Returns whether an entry below a record says of what it is made.
+fn is_part(tag: gimli::DwTag, _: bool) -> bool {
+    matches!(
+        tag,
+        c::DW_TAG_member
+            | c::DW_TAG_inheritance
+            | c::DW_TAG_variant_part
+            | c::DW_TAG_variant
+            | c::DW_TAG_template_type_parameter
+            | c::DW_TAG_subprogram
+            | PACK
+    )
 }
 
 /// Returns the first bit of a bit-field, counted from the start of the record.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use gimli::constants as c;
 
 use super::die::Die;
-use super::file::{Below, Key, Parsed};
+use super::file::{Key, Parsed};
+use super::walk::Below;
 
 /// gcc's tags, which clang uses, too: a template as an argument, and a pack of arguments.
 const TEMPLATE_ARGUMENT: gimli::DwTag = gimli::DwTag(0x4106);

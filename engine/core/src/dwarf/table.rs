@@ -3,14 +3,18 @@
 
 use std::collections::{HashMap, HashSet};
 
+use foldhash::fast::RandomState;
 use gimli::constants as c;
 use serde::{Deserialize, Serialize};
 
 use super::file::{Key, Parsed};
-use super::index::{Function, Index, Stored, Variable};
+use super::identity::From;
+use super::index::{Function, Index, Variable};
 use super::locals::described;
 use super::model::{self, Form, Id, Type, Types, VOID};
-use super::read::{From, Reader};
+use super::packed::Packed;
+use super::places::Stored;
+use super::read::{Declared, Reader};
 use crate::lines::describe;
 use crate::symbols::demangle;
 
@@ -30,16 +34,16 @@ pub(super) struct Global {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Table {
     /// The types, by the module's own numbers, until [`Table::adopt`]. Number 0 is `void`.
-    types: Vec<Type>,
+    types: Packed,
     /// What tells the records and enumerations among them apart, by number.
     keys: Vec<(Id, model::Key)>,
-    /// Types that are only declared: their numbers and names.
-    pub(super) declared: Vec<(Id, String)>,
+    /// Types that are only declared.
+    pub(super) declared: Vec<Declared>,
     /// Records: a hash of the whole name, or of another name (`index::hash_of_name`). Sorted by it.
     named: Vec<(u64, Id)>,
     /// Records that are templates: a hash of the name before its arguments. Sorted by it.
     templates: Vec<(u64, Id)>,
-    /// All records.
+    /// All records that have members: half of those of C++ have none, and say nothing of any memory.
     pub(super) records: Vec<Id>,
     pub(super) globals: Vec<Global>,
     /// The functions, sorted by their start.
@@ -69,6 +73,7 @@ impl Table {
         let mut from = From { parsed, index: &mut index, types: &mut types };
         // A record without any name is read where something refers to it: each unit has its own.
         for &key in records.iter().chain(&typedefs) {
+            parsed.comes_to(key.0);
             reader.read(&mut from, key);
         }
         table.named = read_names(&mut reader, &mut from, named, &records);
@@ -76,7 +81,7 @@ impl Table {
         for list in [&mut table.named, &mut table.templates] {
             // The order among equals is that of the file: the first is the answer.
             list.sort_by_key(|&(hash, _)| hash);
-            let mut seen = HashSet::new();
+            let mut seen: HashSet<(u64, Id), RandomState> = HashSet::default();
             list.retain(|&(hash, id)| id != VOID && seen.insert((hash, id)));
         }
         table.globals = variables.iter().filter_map(|variable| global(&mut reader, &mut from, variable)).collect();
@@ -87,43 +92,24 @@ impl Table {
         table.functions = functions;
         table.rust = rust_version(parsed);
         table.needs_all_units = index.has_simple_names() || parsed.has_skeletons;
-        (table.types, table.keys) = types.into_parts();
+        let (types, keys) = types.into_parts();
+        table.keys = keys;
         table.keys.sort_unstable();
-        let is_record = |kind: &Type| matches!(kind.form, Form::Record(_));
-        table.records = (0..table.types.len() as Id).filter(|&id| is_record(&table.types[id as usize])).collect();
+        let has_members = |kind: &Type| matches!(&kind.form, Form::Record(record) if !record.members.is_empty());
+        table.records = (0..types.len() as Id).filter(|&id| has_members(&types[id as usize])).collect();
+        table.types = Packed::of(types);
         (table, index)
     }
 
     /// Moves the types to those of other modules. A record that is known there keeps its number. From then on all numbers of the
     /// table are those of `into`.
     pub(super) fn adopt(&mut self, into: &mut Types) {
-        let own = std::mem::take(&mut self.types);
-        let mut keys: HashMap<Id, model::Key> = std::mem::take(&mut self.keys).into_iter().collect();
-        let mut numbers = vec![VOID; own.len()];
-        let mut added = vec![false; own.len()];
-        for id in 1..own.len() {
-            let key = keys.remove(&(id as Id));
-            if let Some(known) = key.as_ref().and_then(|key| into.known(key)) {
-                numbers[id] = known;
-                continue;
-            }
-            let number = into.add(Type { name: String::new(), size: 0, form: Form::Void });
-            numbers[id] = number;
-            added[id] = number != VOID;
-            if let Some(key) = key.filter(|_| number != VOID) {
-                into.remember(key, number);
-            }
-        }
+        let (numbers, base) = into.adopt(std::mem::take(&mut self.types), &std::mem::take(&mut self.keys));
         // A file that was kept may be damaged: a number beyond all types means none.
         let number = |id: Id| numbers.get(id as usize).copied().unwrap_or(VOID);
-        for (id, mut kind) in own.into_iter().enumerate() {
-            if added[id] {
-                kind.form.renumber(number);
-                into.set(numbers[id], kind);
-            }
-        }
-        self.declared.retain(|&(id, _)| added.get(id as usize).is_some_and(|&added| added));
-        self.declared.iter_mut().for_each(|(id, _)| *id = number(*id));
+        let added = |id: Id| id != VOID && number(id) as usize == base + id as usize;
+        self.declared.retain(|one| added(one.id));
+        self.declared.iter_mut().for_each(|one| one.id = number(one.id));
         self.named.iter_mut().chain(&mut self.templates).for_each(|(_, id)| *id = number(*id));
         self.records.iter_mut().for_each(|id| *id = number(*id));
         self.globals.iter_mut().for_each(|global| global.kind = number(global.kind));
@@ -153,14 +139,21 @@ fn at(sorted: &[(u64, Id)], wanted: u64) -> impl Iterator<Item = Id> + '_ {
     sorted[from..].iter().take_while(move |&&(hash, _)| hash == wanted).map(|&(_, id)| id)
 }
 
+/// The records that types of a unit lead to.
+type Meant = HashMap<Key, Option<Key>, RandomState>;
+
 /// Reads the records of names: a typedef is another name. Each unit repeats it: one of those for the same record is read.
 fn read_names(reader: &mut Reader, from: &mut From<'_, '_>, named: Vec<(u64, Key)>, records: &[Key]) -> Vec<(u64, Id)> {
-    let records: HashSet<Key> = records.iter().copied().collect();
-    let mut known: HashSet<(u64, Id)> = HashSet::new();
-    let mut meant: HashMap<Key, Option<Key>> = HashMap::new();
+    let mut known: HashSet<(u64, Id), RandomState> = HashSet::default();
+    let (mut meant, mut unit) = (Meant::default(), 0);
     let mut out = Vec::new();
     for (hash, key) in named {
-        if records.contains(&key) {
+        if std::mem::replace(&mut unit, key.0) != key.0 {
+            meant.clear();
+        }
+        from.parsed.comes_to(key.0);
+        // They are in the order of the file.
+        if records.binary_search(&key).is_ok() {
             out.push((hash, reader.read(from, key)));
             continue;
         }
@@ -174,7 +167,7 @@ fn read_names(reader: &mut Reader, from: &mut From<'_, '_>, named: Vec<(u64, Key
 }
 
 /// Returns the record that a typedef means. `meant` remembers what a type led to.
-fn record_behind(from: &From<'_, '_>, key: Key, meant: &mut HashMap<Key, Option<Key>>) -> Option<Key> {
+fn record_behind(from: &From<'_, '_>, key: Key, meant: &mut Meant) -> Option<Key> {
     let mut passed = Vec::new();
     let mut next = Some(key);
     let mut found = None;
@@ -206,7 +199,7 @@ fn global(reader: &mut Reader, from: &mut From<'_, '_>, variable: &Variable) -> 
     let text = parsed.text(name.0, &parsed.die(name).ok()??.name).unwrap_or_default();
     let linkage = parsed.text(key.0, &die.linkage);
     let name = linkage.and_then(|linkage| demangle(&linkage));
-    let name = name.unwrap_or_else(|| format!("{}{text}", from.index.scopes[variable.scope as usize]));
+    let name = name.unwrap_or_else(|| format!("{}{text}", from.index.names.scope(variable.scope)));
     Some(Global { name, kind: reader.read(from, target), stored: variable.stored })
 }
 

@@ -17,9 +17,9 @@ use crate::hw;
 const MAX_SECTIONS: usize = 1 << 16;
 /// The section names, a note, or a link to another file.
 const MAX_SMALL: u64 = 1 << 20;
-/// Larger sections are mapped: reading them would take as much memory. Smaller ones are read, because a mapping of a file that
-/// shrinks kills the process (SIGBUS).
-const MAX_READ: u64 = 64 << 20;
+/// Larger sections are mapped: reading them would take as much memory, and most of them is not looked at once what they say is
+/// kept. Smaller ones are read, because a mapping of a file that shrinks kills the process (SIGBUS).
+const MAX_READ: u64 = 8 << 20;
 /// All sections of a file together may decompress to this many times the file's size. DWARF compresses to a third or a fifth.
 const MAX_RATIO: u64 = 16;
 const RATIO_FREE: u64 = 1 << 20;
@@ -30,6 +30,15 @@ const MAX_CHECKED: u64 = 8 << 30;
 pub(crate) enum Bytes {
     Read(Vec<u8>),
     Mapped(memmap2::Mmap),
+}
+
+impl Bytes {
+    /// Gives back the memory of what is mapped. What is looked at again is read from the file.
+    pub(crate) fn release(&self) {
+        if let Bytes::Mapped(map) = self {
+            hw::release(map);
+        }
+    }
 }
 
 impl std::ops::Deref for Bytes {

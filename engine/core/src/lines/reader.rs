@@ -28,18 +28,28 @@ const STACK_RESERVE: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Limits {
     work: AtomicU64,
+    /// All the work that was ever allowed.
+    allowed: AtomicU64,
     lowest_stack: AtomicUsize,
 }
 
 impl Limits {
     pub(crate) fn new() -> Limits {
-        Limits { work: AtomicU64::new(WORK_AT_LEAST), lowest_stack: AtomicUsize::new(0) }
+        let [work, allowed] = [WORK_AT_LEAST; 2].map(AtomicU64::new);
+        Limits { work, allowed, lowest_stack: AtomicUsize::new(0) }
     }
 
     /// Allows the work that a section of this many bytes may need.
     pub(crate) fn allow(&self, bytes: usize) {
-        let work = self.work.load(Ordering::Relaxed).saturating_add((bytes as u64).saturating_mul(WORK_PER_BYTE));
-        self.work.store(work, Ordering::Relaxed);
+        for each in [&self.work, &self.allowed] {
+            let work = each.load(Ordering::Relaxed).saturating_add((bytes as u64).saturating_mul(WORK_PER_BYTE));
+            each.store(work, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the work that was done. It does not depend on the machine.
+    pub(crate) fn done(&self) -> u64 {
+        self.allowed.load(Ordering::Relaxed).saturating_sub(self.work.load(Ordering::Relaxed))
     }
 
     /// Says that this thread was started with `size` bytes of stack, of which little is used yet.
