@@ -54,12 +54,8 @@ class _Holder:
     def __init__(self, rows: Sequence[_Row], name: Callable[[int], str]) -> None:
         self._count, self._name = len(rows), name
         self._last = {row[0]: number for number, row in enumerate(rows)}
-        self._first: dict[int, int] = {}
-        self._rows: list[_Row] = []
-        for number, row in enumerate(rows):
-            if row[0] not in self._first:
-                self._first[row[0]] = number
-                self._rows.append(row)
+        self._first = {rows[number][0]: number for number in range(len(rows) - 1, -1, -1)}
+        self._rows = list({row[0]: row for row in rows}.values())
 
     def main_part(self, least: float) -> Optional[_Main]:
         """Return the deepest part that keeps ``least`` bytes or more, at least half of all; None: no part does."""
