@@ -72,4 +72,10 @@ def _why(facts: KernelFacts, queue: RunQueue) -> str:
     return f"{f', {context},' if context else ''} in {places.describe(places.inside(stack.frames[0]))}"
 
 
-CHECK = Check("runqueues", "a task that can run has waited for a CPU for 20 s", run, needs=("cause",), seconds=30)
+CHECK = Check(
+    "runqueues",
+    "a task that can run has waited 20 s for a CPU that stays with another one",
+    run,
+    needs=("cause",),
+    seconds=30,
+)
