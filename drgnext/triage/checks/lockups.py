@@ -143,8 +143,8 @@ def _reader(facts: KernelFacts, address: int) -> str:
 
 CHECK = Check(
     "lockups",
-    f"a CPU takes no interrupts or runs no softirqs for {LIMIT // 1_000_000_000} s, or halts with interrupts off; RCU's "
-    "grace period lasts 21 s",
+    f"a CPU takes no interrupts or runs no softirqs for {LIMIT // 1_000_000_000} s, or halts with interrupts off; "
+    "RCU's grace period lasts 21 s",
     run,
     needs=("cause",),
     seconds=60,
