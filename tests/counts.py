@@ -29,7 +29,9 @@ class Counts:
         sys.addaudithook(self._heard)
 
     def _heard(self, event: str, _args: object) -> None:
-        self.processes += event == "subprocess.Popen"
+        # Kernels and guests are kept for all checkouts: whether this run makes them says nothing of its tests.
+        kept = any(_cache.KERNELS in where.parents for where in _cache.making)
+        self.processes += event == "subprocess.Popen" and not kept
 
     def _sums(self) -> dict[str, int]:
         # The process that has workers starts nothing but these.

@@ -151,8 +151,13 @@ def test_a_run_that_starts_too_many_processes_is_red(tmp_path: Path, most: int, 
         "from tests.counts import Counts\n\ndef pytest_configure(config):\n"
         f"    config.pluginmanager.register(Counts({{'processes': {most}, 'guests': 0}}))\n"
     )
+    # What makes a kernel or a guest is not counted: these are kept for all checkouts.
     (tmp_path / "test_made.py").write_text(
-        "import subprocess\n\ndef test_a():\n    for _ in range(10):\n        subprocess.run(['true'], check=True)\n"
+        "import subprocess\nfrom fixtures import _cache\n\n"
+        "def start(count=10):\n    for _ in range(count):\n        subprocess.run(['true'], check=True)\n\n"
+        "def test_a(monkeypatch, tmp_path):\n    start()\n"
+        "    monkeypatch.setattr(_cache, 'KERNELS', tmp_path / 'kernels')\n"
+        "    _cache.make(tmp_path / 'kernels' / 'one', 'a guest', lambda work: start(30))\n"
     )
     words = ("-m", "pytest", "-q", "--numprocesses", "1", "--rootdir", tmp_path, tmp_path / "test_made.py")
     done = finished(sys.executable, *words, cwd=ROOT)

@@ -28,7 +28,7 @@ TASKS = (
     Column("cpu", "count", width=4),
     Column("pid", "count", width=7),
     Column("name", width=15),
-    Column("state", width=7),
+    Column("state", width=9),
     Column("age", width=7),
     Column("policy", width=8),
     Column("priority", "count"),
@@ -49,7 +49,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         name, pid = (one.current.comm, one.current.pid) if one.current else (None, None)
         rows.append((one.cpu, one.running, name, pid, age_text(one.lag), one.lag, one.address))
         for each in one.tasks:
-            state = "running" if each.running else "waiting"
+            state = "running" if each.running else "throttled" if each.throttled else "waiting"
             tasks.append(
                 (
                     *(one.cpu, each.task.pid, each.task.comm, state, age_text(each.age), each.policy, each.priority),
@@ -70,7 +70,8 @@ COMMAND = Command(
     name="runq",
     summary="what each CPU runs, what waits for it and for how long, and the load averages",
     description="""CLOCK LAG is how far the clock of a run queue is behind: how long this CPU has not scheduled and
-taken no tick. An idle CPU lags without harm. A busy CPU that lags by seconds had interrupts disabled.""",
+taken no tick. An idle CPU lags without harm. A busy CPU that lags by seconds had interrupts disabled. A throttled task
+has used up its control group's share of the period (cpu.max), and waits for the next one.""",
     run=run,
     requires=(KERNEL,),
     examples=(("runq", "the CPUs, and the tasks that are ready"),),

@@ -114,8 +114,8 @@ class KernelFacts:
 
     @cached_property
     def stalled(self) -> list[Stall]:
-        """Return the CPUs that hang."""
-        return self.stalls.find()
+        """Return the CPUs that hang. Those that a panic halted do not."""
+        return self.stalls.find() or (self.stalls.ended() if self.cause.died is False else [])
 
     @cached_property
     def starved(self) -> dict[int, list[Queued]]:

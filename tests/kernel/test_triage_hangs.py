@@ -142,6 +142,122 @@ def test_the_handler_of_an_interrupt_and_who_waits_for_it(release: str) -> None:
 
 @guests
 @each_release
+def test_a_cpu_that_takes_interrupts_and_does_not_schedule(release: str) -> None:
+    hangs = of_cpu(release, hang.GREEDY, "soft")
+    (pid,) = hang.guest(release, hang.GREEDY).pids("soft")
+    assert hangs.kind == "cpu-stuck"
+    assert f"CPU 1 runs soft ({pid}) in dmods_hang`hang_soft+0x" in hangs.what
+    # A task began to wait for this CPU a little later: the watchdog asks each 4 seconds.
+    assert age(hangs.what) == pytest.approx(lasted(release, hang.GREEDY, "soft"), abs=6)
+
+
+@guests
+@each_release
+def test_a_realtime_task_that_leaves_no_time(release: str) -> None:
+    hangs = of_cpu(release, hang.GREEDY, "first")
+    (pid,) = hang.guest(release, hang.GREEDY).pids("first")
+    assert hangs.kind == "cpu-stuck"
+    assert hangs.what.startswith(f"CPU 3 runs first ({pid}), a realtime task (fifo), and ")
+    assert stalls.STARVED / _SECOND <= age(hangs.what) <= lasted(release, hang.GREEDY, "first") + 6
+
+
+@guests
+@each_release
+def test_a_work_that_does_not_sleep(release: str) -> None:
+    blocked = [one for one in found(release, hang.GREEDY) if one.kind == "workqueue-blocked"]
+    if release in ("6.12", "sid"):  # since 6.6 others begin: the kernel sees that such a work takes long
+        assert blocked == []
+        return
+    (one,) = blocked
+    assert "hang_work_behind" in one.what
+    assert "for the workers of CPU 2, which began no other for " in one.what
+    assert "behind hang_work_greedy of kworker/2:" in one.what
+    assert age(one.what) == pytest.approx(lasted(release, hang.GREEDY, "hog"), abs=6)
+
+
+@guests
+@each_release
+def test_a_reader_of_rcu_that_sleeps(release: str) -> None:
+    stalled = [one for one in found(release, hang.READER) if one.kind == "rcu-stall"]
+    if release == "5.10":  # its RCU does not see readers: a CPU that schedules has none (no CONFIG_PREEMPT_RCU)
+        assert stalled == []
+        return
+    (one,) = stalled
+    (pid,) = hang.guest(release, hang.READER).pids("reader")
+    assert f" for reader ({pid}), a reader that sleeps in hang_reader" in one.what
+    assert age(one.what) == pytest.approx(lasted(release, hang.READER, "reader"), abs=6)
+    assert found(release, hang.READER) == [one]
+
+
+@guests
+@each_release
+def test_all_cpus_have_interrupts_off(release: str) -> None:
+    """No clock goes on, so nothing is overdue. A CPU that halts cannot go on, and the other one waits for its lock."""
+    first, second = found(release, hang.BOTH, 2)
+    assert (first.kind, first.confidence) == ("cpu-no-interrupts", CERTAIN)
+    assert first.what.startswith("CPU 1 halts with interrupts off, and no interrupt ends that: it runs irqsoff (")
+    assert ") in dmods_hang`hang_irqs_off+0x" in first.what
+    assert second.what.startswith("CPU 0 waits for a spinlock with interrupts off, and no CPU is left to release it: ")
+    assert ", waiting for the spinlock hang_lock, " in second.what
+
+
+@guests
+@each_release
+def test_the_function_for_which_the_machine_is_stopped(release: str) -> None:
+    (one,) = found(release, hang.STOPPED, 2)
+    assert one.what.startswith("CPU 1 halts with interrupts off, and no interrupt ends that: it runs migration/1 (")
+    assert ") in dmods_hang`hang_stopped+0x" in one.what
+    assert "called by multi_cpu_stop" in one.what
+
+
+@guests
+@each_release
+def test_the_only_cpu_halts(release: str) -> None:
+    (one,) = found(release, hang.HALTS, 1)
+    assert one.what.startswith("CPU 0 halts with interrupts off, and no interrupt ends that: it runs irqsoff (")
+
+
+@guests
+@each_release
+def test_the_only_cpu_waits_for_a_lock_that_it_holds(release: str) -> None:
+    (one,) = found(release, hang.TWICE, 1)
+    assert one.what.startswith("CPU 0 waits for a spinlock with interrupts off, and no CPU is left to release it: ")
+    assert "called by _raw_spin_lock_irqsave, dmods_hang`hang_twice" in one.what
+    assert ", waiting for the spinlock hang_lock, " in one.what
+
+
+@guests
+@each_release
+def test_the_only_cpu_loops_with_interrupts_off(release: str) -> None:
+    """Nothing in one dump tells a loop from a function that ends soon. So it is told where the CPU was."""
+    triage = triage_kernel(opened(release, hang.LOOPS, 1))
+    assert triage.findings == []
+    (unknown,) = triage.unknown
+    assert (
+        "all CPUs had interrupts off, so no clock tells for how long: CPU 0 in dmods_hang`hang_dark+0x" in unknown.why
+    )
+    assert "make a second dump" in unknown.help
+
+
+@guests
+@each_release
+def test_loads_of_a_healthy_machine(release: str) -> None:
+    """Among them tasks that wait for a CPU, or sleep uninterruptibly, for longer than the limits."""
+    guest = hang.guest(release, hang.LOADED)
+    assert set(guest.began) == set(hang.LOADED)
+    facts = KernelFacts(opened(release, hang.LOADED))
+    (vforks,) = (one for one in facts.processes if one.task.pid == guest.pids("vforks")[0])
+    assert vforks.state == "D"
+    assert vforks.age is not None
+    assert vforks.age / _SECOND >= 120
+    throttled = [one for queue in facts.queues for one in queue.tasks if one.task.comm == "throttled"]
+    assert max(one.age or 0 for one in throttled) >= stalls.STARVED
+    assert sum(one.throttled for one in throttled) >= len(throttled) - 1  # one of them may have the ms
+    assert found(release, hang.LOADED) == []
+
+
+@guests
+@each_release
 def test_idle_and_busy_cpus_are_well(release: str) -> None:
     assert found(release, hang.HEALTHY) == []
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterator
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Optional
 
 from dmods.base.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from drgn import Object
+
     from drgnext.kernel.system.ages import Clocks
     from drgnext.kernel.system.reading import Reader
 
 _STATE = 3  # RCU_SEQ_STATE_MASK (kernel/rcu/rcu.h): 0 is idle
 _MOST_NODES = 4096
+_MOST_READERS = 64  # of a leaf
 
 
 class GracePeriod(NamedTuple):
     """A grace period that is running. ``age`` is ns since its start.
 
-    ``cpus`` have not passed a quiescent state. With ``tasks``, tasks that were preempted in a reader hold it up, too.
+    ``cpus`` have not passed a quiescent state. ``tasks`` are the addresses of those that were preempted, or went
+    to sleep, in a reader that began before it.
     """
 
     age: Optional[int]
     cpus: list[int]
-    tasks: bool
+    tasks: list[int]
 
 
 def running_grace_period(reader: Reader, clocks: Clocks) -> Optional[GracePeriod]:
@@ -35,14 +40,24 @@ def running_grace_period(reader: Reader, clocks: Clocks) -> Optional[GracePeriod
         if not int(state.gp_seq) & _STATE:
             return None
         cpus: list[int] = []
-        tasks = False
+        tasks: list[int] = []
         leaves = int(reader.prog["rcu_num_lvls"]) - 1
         for node in islice(state.node, _MOST_NODES):
             if int(node.level) == leaves:
                 mask = int(node.qsmask)
                 cpus += [int(node.grplo) + bit for bit in range(64) if mask >> bit & 1]
-                tasks |= bool(node.gp_tasks.value_())
+                tasks += _readers(reader, node)
         possible = set(reader.cpus())
         age = clocks.since_jiffies(int(state.gp_start))
         return GracePeriod(age, sorted(cpu for cpu in cpus if cpu in possible), tasks)
     return None
+
+
+def _readers(reader: Reader, node: Object) -> Iterator[int]:
+    """Yield the tasks of a leaf that hold up the grace period: from gp_tasks to the end of its list of readers."""
+    first = node.gp_tasks.value_()
+    if first:
+        linked = reader.linked(node.blkd_tasks.address_ or 0, "readers of RCU")
+        offset = reader.offset("struct task_struct", "rcu_node_entry")
+        for entry in islice(dropwhile(lambda at: at != first, linked), _MOST_READERS):
+            yield entry - offset

@@ -72,7 +72,7 @@ def _describe(reader: Reader, paths: Paths, mount: Object, top: int) -> Mount:
         names.insert(0, "rw")
     number = int(superblock.s_dev)
     return Mount(
-        reader.text(mount.mnt_devname.value_()) or "none",
+        _source(reader, mount, kind),
         paths.mounted(mount.value_(), mount.mnt.mnt_root.value_(), top),
         f"{kind}.{subtype}" if subtype else kind,
         ",".join(sorted(names, key=lambda name: name not in ("ro", "rw"))),
@@ -80,3 +80,17 @@ def _describe(reader: Reader, paths: Paths, mount: Object, top: int) -> Mount:
         superblock.value_(),
         mount.value_(),
     )
+
+
+def _source(reader: Reader, mount: Object, kind: str) -> str:
+    """Return the first column of /proc/mounts: the name that was given to mount(2), or the file system's own.
+
+    btrfs names one of its devices (btrfs_show_devname(), fs/btrfs/super.c). The superblock has the name of the
+    same one, and its types need no module.
+    """
+    given = reader.text(mount.mnt_devname.value_())
+    if kind == "btrfs":
+        superblock = mount.mnt.mnt_sb
+        own = reader.string(superblock.s_id, 64)
+        return f"/dev/{own}" if own and not (given.startswith("/dev/mapper/") and own.startswith("dm-")) else given
+    return given or "none"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _REPORTED = 0x7F
 _LETTERS = "RSDTtXZPI"
 _IDLE = 0x402  # TASK_UNINTERRUPTIBLE | TASK_NOLOAD
-_RTLOCK_WAIT = 0x1000
+_RTLOCK_WAIT, _FROZEN = 0x1000, 0x8000  # include/linux/sched.h of 6.1: shown as uninterruptible sleep
 _WCHAN_FRAMES = 16
 
 #: What the letters mean.
@@ -98,7 +98,7 @@ class Processes:
         bits = (state | int(thing.exit_state)) & _REPORTED
         if state & 0xFFFF == _IDLE:
             return "I"
-        if state == _RTLOCK_WAIT:
+        if self._new_state and state & (_RTLOCK_WAIT | _FROZEN):
             return "D"
         return _LETTERS[bits.bit_length()]
 

@@ -14,15 +14,22 @@ _QUEUED = 1  # TASK_ON_RQ_QUEUED (kernel/sched/sched.h)
 #: include/uapi/linux/sched.h
 POLICIES = {0: "normal", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 
+#: A task of these runs before all others, for as long as it likes (but for sched_rt_runtime_us).
+REALTIME = ("fifo", "rr", "deadline")
+
 
 class Queued(NamedTuple):
-    """A task that a CPU runs, or that waits for it. ``age`` is how long it has run or waited, in ns."""
+    """A task that a CPU runs, or that waits for it. ``age`` is how long it has run or waited, in ns.
+
+    ``throttled``: it may not run, as its control group has used up its quota (cpu.max).
+    """
 
     task: Task
     running: bool
     priority: int
     policy: str
     age: Optional[int]
+    throttled: bool = False
 
 
 class RunQueue(NamedTuple):
@@ -44,6 +51,7 @@ def run_queues(processes: Processes) -> list[RunQueue]:
     reader, threads = processes.reader, processes.threads
     queued: dict[int, list[Queued]] = {}
     delayed = reader.has("struct sched_entity", "sched_delayed")  # since 6.12: sleeps already, and is still in the tree
+    quotas = reader.has("struct cfs_rq", "throttle_count")  # CONFIG_CFS_BANDWIDTH
     for task in threads.tasks.all():
         with reader.reading("tasks"):
             thing = threads.task_object(task)
@@ -54,7 +62,14 @@ def run_queues(processes: Processes) -> list[RunQueue]:
             age = processes.clocks.since_arrival(thing) if task.on_cpu else processes.clocks.since_queued(thing)
             policy = int(thing.policy)
             queued.setdefault(cpu, []).append(
-                Queued(task, task.on_cpu, int(thing.prio), POLICIES.get(policy, str(policy)), age)
+                Queued(
+                    task,
+                    task.on_cpu,
+                    int(thing.prio),
+                    POLICIES.get(policy, str(policy)),
+                    age,
+                    quotas and bool(int(thing.se.cfs_rq.throttle_count)),
+                )
             )
     found = []
     for cpu in reader.cpus():

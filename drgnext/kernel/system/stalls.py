@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Optional
 
 from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.tasks import Task
-from drgnext.kernel.system.runqueues import Queued, RunQueue
+from drgnext.kernel.system.runqueues import REALTIME, Queued, RunQueue
 from drgnext.kernel.system.spins import Spin, spin_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: ns without an interrupt or a softirq: watchdog_thresh, the limit of the hard lockup detector (kernel/watchdog.c).
 LIMIT = 10_000_000_000
+#: ns that a task waits for a CPU: watchdog_thresh * 2, the limit of the soft lockup detector (kernel/watchdog.c).
+STARVED = 20_000_000_000
 INTERRUPTS, SOFTIRQS = "interrupts", "softirqs"
 #: kernel/time/timer.c: a wheel's level has 64 buckets, and each level is 8 times as coarse as the one before. The index
 #: of a timer's bucket is in its flags (TIMER_ARRAYMASK, include/linux/timer.h).
@@ -31,14 +34,16 @@ _LEVEL_BITS, _COARSER_BITS, _INDEX_SHIFT, _INDEX_MASK = 6, 3, 22, 0x3FF
 #: include/linux/preempt.h: SOFTIRQ_OFFSET is set while softirqs run; HARDIRQ_MASK counts the handlers of interrupts.
 _IN_SOFTIRQ, _IN_HARDIRQ = 0x100, 0xF0000
 _MOST_CALLS = 4096
+_HLT = b"\xf4"
 _ANSWERS = ("smp_call_function", "csd_lock_wait", "on_each_cpu")
 _MOST_FRAMES = 32
-_STARVED = 20_000_000_000  # ns: watchdog_thresh * 2, the limit of the soft lockup detector (kernel/watchdog.c)
+_STANDS = 10_000_000_000  # ns that one task has run
 
 
 class Stall(NamedTuple):
     """A CPU that hangs. ``lacks`` is INTERRUPTS or SOFTIRQS, ``age`` how many ns it has not had them (at least).
 
+    ``age`` is None if no clock tells it: the CPU halts with interrupts off, or it waits for a spinlock as all do.
     ``context`` is in words. ``spin`` is the spinlock that it waits for. ``calls`` is the number of calls from other
     CPUs that it has not answered.
     """
@@ -46,7 +51,7 @@ class Stall(NamedTuple):
     cpu: int
     task: Optional[Task]
     lacks: str
-    age: int
+    age: Optional[int]
     context: str
     stack: Optional[Stack]
     spin: Optional[Spin]
@@ -91,14 +96,82 @@ class Stalls:
                 found.append(self._describe(queue, SOFTIRQS, soft))
         return found
 
+    def ended(self) -> list[Stall]:
+        """Return the CPUs that cannot go on: registers tell, where no clock does.
+
+        A CPU halts with interrupts off. Others wait for spinlocks so, and no CPU is left to release them. A virtual
+        machine's CPU may halt while it waits for a spinlock: its host wakes it (kvm_wait(), arch/x86/kernel/kvm.c).
+        """
+        halted = [one for one in self.dark if one.spin is None and self._halts(one)]
+        waiting = [one for one in self.dark if one.spin is not None]
+        deadlocked = self.all_dark and (halted or len(waiting) == len(self.dark))
+        return halted + (waiting if deadlocked else [])
+
+    @cached_property
+    def dark(self) -> list[Stall]:
+        """Return the CPUs that run with interrupts off, by number, and idle ones that halt so.
+
+        An idle CPU may wait for an interrupt with interrupts off: mwait and arm64's wfi end with it all the same.
+        """
+        online = self._online()
+        found = []
+        for queue in self._queues:
+            stack = (self._idle_stack(queue) or self.stack(queue)) if queue.cpu in online else None
+            if stack is not None and stack.frames and self._interrupts_off(stack):
+                one = self._describe(queue, INTERRUPTS, None)
+                if queue.current is not None and (queue.current.pid or self._halts(one)):
+                    found.append(one)
+        return found
+
+    @property
+    def all_dark(self) -> bool:
+        """Return whether these are all CPUs that are online: then no clock of the kernel goes on."""
+        return bool(self.dark) and {one.cpu for one in self.dark} >= self._online()
+
+    def _halts(self, one: Stall) -> bool:
+        """Return whether the CPU has run x86's hlt, which only an interrupt ends."""
+        if one.stack is None or "rip" not in one.stack.frames[0].registers:
+            return False
+        return self._reader.memory.read(one.stack.frames[0].pc - 1, 1) == _HLT
+
     def starved(self) -> dict[int, list[Queued]]:
-        """Return, by CPU, the tasks that can run and have waited for it for 20 s."""
+        """Return, by CPU, the tasks that can run and have waited for it for 20 s.
+
+        A CPU that changes its task does schedule: a small weight or a quota may let a task wait for so long. Those are
+        left out, unless realtime tasks have the CPU for themselves.
+        """
         found = {}
         for queue in self._queues:
-            waiting = [one for one in queue.tasks if not one.running and (one.age or 0) - self._late >= _STARVED]
-            if waiting and queue.current is not None:
+            waiting = [one for one in queue.tasks if self._starves(one)]
+            if waiting and queue.current is not None and not self._schedules(queue):
                 found[queue.cpu] = waiting
         return found
+
+    def _schedules(self, queue: RunQueue) -> bool:
+        """Return whether each task of the CPU has its turn. (Watchdogs interrupt a realtime task for a moment.)"""
+        running = next((one for one in queue.tasks if one.running), None)
+        if running is None:
+            return False
+        if running.policy in REALTIME:
+            return self._leaves_time(queue.cpu)
+        return (running.age or 0) - self._late < _STANDS
+
+    def _leaves_time(self, cpu: int) -> bool:
+        """Return whether the kernel leaves other tasks a part of each second while realtime tasks run.
+
+        Until 6.11 that is what sched_rt_runtime_us does not give away, from 6.12 on it is a server (kernel/sched).
+        """
+        with self._reader.reading("limits of realtime tasks"):
+            queue = self._reader.percpu_variable("runqueues", cpu)
+            if self._reader.has_member(queue, "fair_server"):
+                return int(queue.fair_server.dl_runtime) > 0
+            runtime = self._reader.symbol("sysctl_sched_rt_runtime")
+            return runtime is not None and int(runtime) >= 0
+        return False
+
+    def _starves(self, one: Queued) -> bool:
+        waits = not one.running and not one.throttled and one.policy != "idle"
+        return waits and (one.age or 0) - self._late >= STARVED
 
     def waiting_for_answers(self) -> list[CpuWait]:
         """Return the CPUs that wait for other CPUs to run a function (smp_call_function() and the like)."""
@@ -142,7 +215,7 @@ class Stalls:
             return set(for_each_online_cpu(self._reader.prog))
         return set()
 
-    def _describe(self, queue: RunQueue, lacks: str, age: int) -> Stall:
+    def _describe(self, queue: RunQueue, lacks: str, age: Optional[int]) -> Stall:
         stack = self._idle_stack(queue) or self.stack(queue)
         spin = None if stack is None else spin_of(self._reader, self._processes.threads.places, stack)
         return Stall(

@@ -16,6 +16,8 @@ _BEHIND = 10_000_000_000  # ns behind a lock
 # ... and where its holder sleeps in a way that signals end: it waits for something outside the kernel.
 _BEHIND_SLEEPER = 2_000_000_000
 _NAMED = 4
+#: A frozen control group, and a parent that waits for its child of vfork().
+_BY_DESIGN = ("__refrigerator", "kernel_clone", "_do_fork", "wait_for_vfork_done")
 
 
 def run(facts: KernelFacts) -> Iterator[Said]:
@@ -35,7 +37,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
                 yield _deadlock(chain)
         elif chain and chain[0].owner is not None:
             behind.setdefault(chain[-1].lock, []).append((one, chain))
-        elif (one.age or 0) >= _LONG and not one.kernel_thread:
+        elif (one.age or 0) >= _LONG and not one.kernel_thread and one.wchan not in _BY_DESIGN:
             others.append(one)
     for waiting in behind.values():
         owner = waiting[0][1][-1].owner

@@ -12,6 +12,7 @@ from drgnext.triage.facts import KernelFacts
 
 _STALLED = 21_000_000_000  # ns: rcu_cpu_stall_timeout (lib/Kconfig.debug)
 _CALLERS = 3
+_NAMED = 4
 _LOCK = "look at who holds the lock: the other CPUs that hang, then who else takes it"
 _LOOP = "look at the loop in this function or in its callers, and at what it waits for"
 
@@ -26,6 +27,13 @@ def run(facts: KernelFacts) -> Iterator[Said]:
     for stall in found:
         yield _hangs(facts, stall)
     yield from _grace_period(facts)
+    dark = facts.stalls.dark if facts.cause.died is False and not found and facts.stalls.all_dark else ()
+    if dark:
+        places = ", ".join(f"CPU {stall.cpu} {_place(facts, stall)[0]}" for stall in dark[:_NAMED])
+        raise CannotCheck(
+            f"all CPUs had interrupts off, so no clock tells for how long: {places}",
+            "make a second dump some seconds later: a machine that hangs is in the same functions",
+        )
 
 
 def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
@@ -39,21 +47,31 @@ def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
         wait = f", waiting for the spinlock{lock}, whose holder the kernel does not note"
         if stall.spin.lock is not None:
             evidence.append(Evidence(stall.spin.lock, f"spinlock{lock}"))
-    lacks = "takes no interrupts" if stall.lacks == INTERRUPTS else "runs no softirqs"
-    where = f", {stall.context}" if stall.context else ""
+    or_ = "the host gave this virtual CPU no time: for that speaks steal time, and a pc that may go on"
+    if stall.age is None and stall.spin is None:
+        or_ = "somebody halted the machine: for that speaks native_machine_halt among the callers"
     return Finding(
         f"cpu-no-{stall.lacks}",
         SERIOUS,
         CERTAIN if stall.stack is not None and stall.stack.frames else LIKELY,
-        f"CPU {stall.cpu} {lacks} for at least {age_text(stall.age)}{where}: it runs {task} {place}{wait}"
-        f"{_waiters(facts, stall)}",
+        f"CPU {stall.cpu} {_lacks(stall)}: it runs {task} {place}{wait}{_waiters(facts, stall)}",
         _LOCK if stall.spin is not None else _LOOP,
         evidence,
         (f"findstack {stall.task.address:#x}" if stall.task is not None else "stacks", "timers", "runq"),
         # Who waits for a lock hangs because of another one, which comes first.
-        weight=stall.age // 1_000_000 + (0 if stall.spin is not None else 1 << 40),
-        alternative="the host gave this virtual CPU no time: for that speaks steal time, and a pc that may go on",
+        weight=(stall.age or 0) // 1_000_000 + (0 if stall.spin is not None else 1 << 40),
+        alternative=or_,
     )
+
+
+def _lacks(stall: Stall) -> str:
+    """Return what the CPU does not do, for how long, and where, in words that follow "CPU 1"."""
+    if stall.age is not None:
+        lacks = "takes no interrupts" if stall.lacks == INTERRUPTS else "runs no softirqs"
+        return f"{lacks} for at least {age_text(stall.age)}{f', {stall.context}' if stall.context else ''}"
+    if stall.spin is not None:
+        return "waits for a spinlock with interrupts off, and no CPU is left to release it"
+    return "halts with interrupts off, and no interrupt ends that"
 
 
 def _place(facts: KernelFacts, stall: Stall) -> tuple[str, list[Evidence]]:
@@ -91,28 +109,42 @@ def _waiters(facts: KernelFacts, stall: Stall) -> str:
 
 def _grace_period(facts: KernelFacts) -> Iterator[Finding]:
     period = facts.grace_period
-    if period is None or (period.age or 0) - facts.late < _STALLED or facts.standing & set(period.cpus):
+    if period is None or (period.age or 0) - facts.late < _STALLED:
         return
-    cpus = f"CPU {', '.join(map(str, period.cpus))}" if period.cpus else "no CPU"
-    tasks = " and for tasks that were preempted in a reader" if period.tasks else ""
-    if not period.cpus and not period.tasks:
-        return  # its own thread has not run yet
+    told = facts.standing & set(period.cpus)
+    cpus = [cpu for cpu in period.cpus if cpu not in told]
+    if (told and not period.tasks) or not (cpus or period.tasks):
+        return  # another finding tells of it, or RCU's own thread has not run yet
+    waits = [f"CPU {', '.join(map(str, cpus))}"] if cpus else []
+    waits += [_reader(facts, address) for address in period.tasks[:_NAMED]]
+    if len(period.tasks) > _NAMED:
+        waits.append(f"{len(period.tasks) - _NAMED} more tasks")
     yield Finding(
         "rcu-stall",
         SERIOUS,
         LIKELY,
-        f"RCU's grace period has waited {age_text(period.age)} for {cpus}{tasks}",
-        "look at the stacks of these CPUs: a reader of RCU does not end, or a loop does not call cond_resched()",
-        (),
-        ("stacks", "runq"),
+        f"RCU's grace period has waited {age_text(period.age)} for {' and '.join(waits)}",
+        "look at these stacks: a reader of RCU does not end, or a loop does not call cond_resched()",
+        [Evidence(address, "task in a reader of RCU") for address in period.tasks[:_NAMED]],
+        (*(f"findstack {address:#x}" for address in period.tasks[:_NAMED]), "stacks", "runq"),
         weight=(period.age or 0) // 1_000_000,
         alternative="RCU's own thread got no CPU: runq shows whether it waits",
     )
 
 
+def _reader(facts: KernelFacts, address: int) -> str:
+    task = facts.threads.tasks.at(address)
+    if task is None:
+        return f"the task at {address:#x}"
+    if task.on_cpu:
+        return f"{task.comm} ({task.pid}), a reader that runs"
+    return f"{task.comm} ({task.pid}), a reader that sleeps in {facts.lister.wchan(task) or 'an unknown function'}"
+
+
 CHECK = Check(
     "lockups",
-    f"a CPU takes no interrupts or runs no softirqs for {LIMIT // 1_000_000_000} s; RCU's grace period lasts 21 s",
+    f"a CPU takes no interrupts or runs no softirqs for {LIMIT // 1_000_000_000} s, or halts with interrupts off; "
+    "RCU's grace period lasts 21 s",
     run,
     needs=("cause",),
     seconds=60,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dmods.finding import LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system.ages import age_text
-from drgnext.kernel.system.runqueues import Queued, RunQueue
+from drgnext.kernel.system.runqueues import REALTIME, Queued, RunQueue
 from drgnext.triage.facts import KernelFacts
 
 
@@ -40,14 +40,16 @@ def _starved(facts: KernelFacts, queue: RunQueue, current: Task, waiting: Sequen
             weight=(oldest.age or 0) // 1_000_000,
             alternative="the hypervisor gave the CPU no time: for that speaks steal time",
         )
+    policy = next((one.policy for one in queue.tasks if one.running), "")
+    first = f", a realtime task ({policy})" if policy in REALTIME else ""
     works = facts.works_of(queue.cpu)
     too = f", and {works} {'work waits' if works == 1 else 'works wait'} for its workers" if works else ""
     return Finding(
         "cpu-stuck",
         SERIOUS,
         LIKELY,
-        f"CPU {queue.cpu} runs {current.comm} ({current.pid}){_why(facts, queue)}, and {waited}{too}",
-        "look at what the running task does: it did not call the scheduler",
+        f"CPU {queue.cpu} runs {current.comm} ({current.pid}){first}{_why(facts, queue)}, and {waited}{too}",
+        f"look at what the running task does: it {'leaves others no time' if first else 'did not call the scheduler'}",
         [Evidence(current.address, f"task {current.comm} ({current.pid})"), of_oldest],
         (f"findstack {current.pid}", "runq"),
         weight=(oldest.age or 0) // 1_000_000,
@@ -70,4 +72,10 @@ def _why(facts: KernelFacts, queue: RunQueue) -> str:
     return f"{f', {context},' if context else ''} in {places.describe(places.inside(stack.frames[0]))}"
 
 
-CHECK = Check("runqueues", "a task that can run has waited for a CPU for 20 s", run, needs=("cause",), seconds=30)
+CHECK = Check(
+    "runqueues",
+    "a task that can run has waited 20 s for a CPU that stays with another one",
+    run,
+    needs=("cause",),
+    seconds=30,
+)
