@@ -55,10 +55,10 @@ def _known(target: Target) -> int:
 
 COMMAND = Command(
     name="istype",
-    summary="teach the type of a block: what it leads to gets types, too",
+    summary="set the type of a block: blocks that it leads to get types, too",
     description=(
-        "The block has this type whatever else is said of it. A block that is twice as large as the type or larger is\n"
-        "an array. All types are found anew. `typed_before` and `typed_after` count the blocks that have a type."
+        "The block has this type, whatever other sources say. A block that is twice as large as the type or larger is\n"
+        "an array. All types are computed again. `typed_before` and `typed_after` count the blocks that have a type."
     ),
     run=run,
     arguments=(

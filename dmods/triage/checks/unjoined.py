@@ -77,7 +77,7 @@ def _finding(facts: ProcessFacts, some: Sequence[Unjoined], lost: int) -> Findin
 
 CHECK = Check(
     "unjoined",
-    "8 threads, or stacks of 40 MB, ended and nobody can join them; or 16 could, four for each living thread",
+    "8 ended threads, or 40 MB of their stacks, that nobody can join; or 16 that could be joined, four per living thread",
     run,
     seconds=30,
 )

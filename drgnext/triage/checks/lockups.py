@@ -52,7 +52,8 @@ def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
         (f"findstack {stall.task.address:#x}" if stall.task is not None else "stacks", "timers", "runq"),
         # Who waits for a lock hangs because of another one, which comes first.
         weight=stall.age // 1_000_000 + (0 if stall.spin is not None else 1 << 40),
-        alternative="the host gave this virtual CPU no time: for that speaks steal time, and a pc that may go on",
+        alternative="the host gave this virtual CPU no time; steal time, and a pc where the code can "
+        "continue, would be evidence for this",
     )
 
 
@@ -86,7 +87,7 @@ def _waiters(facts: KernelFacts, stall: Stall) -> str:
     period = facts.grace_period
     if period is not None and stall.cpu in period.cpus:
         parts.append(f"RCU's grace period for {age_text(period.age)}" if period.age else "RCU's grace period")
-    return f"; for it wait {', '.join(parts)}" if parts else ""
+    return f"; waiting for it: {', '.join(parts)}" if parts else ""
 
 
 def _grace_period(facts: KernelFacts) -> Iterator[Finding]:
