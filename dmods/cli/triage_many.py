@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", metavar="DB", help="only say what the database knows")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the report to FILE.html or FILE.json as well")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="the number of dumps at once (one for each processor)")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="dumps at once (one for each processor)")
     parser.add_argument("--dask", metavar="ADDRESS", help="let a Dask cluster do it: tcp://HOST:8786")
     parser.add_argument("--seconds", type=float, metavar="N", help="the time for one dump (600)")
     parser.add_argument("--retry", action="store_true", help="look again at dumps that had no report")

@@ -77,7 +77,7 @@ def _finding(facts: ProcessFacts, some: Sequence[Unjoined], lost: int) -> Findin
 
 CHECK = Check(
     "unjoined",
-    "8 ended threads, or 40 MB of their stacks, that nobody can join; or 16 that could be joined, four per living thread",
+    "nobody can join 8 threads that ended, or threads with stacks of 40 MB; or 16 ended, and four for each living one",
     run,
     seconds=30,
 )
