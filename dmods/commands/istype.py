@@ -26,7 +26,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     size = found[0][2]
     if len({each[2] for each in found}) > 1:
         sizes = ", ".join(str(each[2]) for each in found)
-        raise UsageError(f"several types have the name {name} (bytes: {sizes})", "dmods cannot tell them apart")
+        raise UsageError(f"several types have the name {name} (bytes: {sizes})", "dmods cannot distinguish them")
     if size > block.size:
         raise UsageError(
             f"{found[0][1]} has {size} bytes, and the block at {block.address:#x} only {block.size}",

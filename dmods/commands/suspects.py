@@ -110,7 +110,7 @@ def _none(owners: Owners, memory: ProcessMemory, found: list[Suspect], asked: Op
     first = found[0]
     least = first.least(asked)
     if first.is_reserved:
-        return "no suspects: most of what is held is one block that is hardly filled: it is nearly all zeros"
+        return "no suspects: most of the held memory is one block that is hardly filled: it is nearly all zeros"
     if first.weight < least:
         what = "most of it is a few large blocks, with less than" if first.is_few else "nothing has"
         return f"no suspects: {what} {human_size(least)} (--least). The heap has {human_size(memory.heap)}"
