@@ -56,7 +56,7 @@ def _anchors(text: str) -> set[str]:
 
 
 def test_the_links_lead_somewhere() -> None:
-    """Each link of a page to a file of the checkout, and to a heading there."""
+    """Each link of a page to a file or folder of the checkout, and to a heading there."""
     links = [
         (page, where, anchor)
         for page, text in PAGES.items()
@@ -66,7 +66,7 @@ def test_the_links_lead_somewhere() -> None:
     broken = []
     for page, where, anchor in links:
         target = ((ROOT / page).parent / where).resolve() if where else ROOT / page
-        if not target.is_file() or (anchor and anchor not in _anchors(target.read_text())):
+        if not target.exists() or (anchor and anchor not in _anchors(target.read_text())):
             broken.append(f"{page}: {where}#{anchor}")
     assert broken == []
 
