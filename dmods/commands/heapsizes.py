@@ -169,9 +169,7 @@ COMMAND = Command(
     arguments=(
         Argument("--exact", action="store_true", help="every size by itself"),
         Argument("--arena", metavar="N", help="only this arena: main, a number, je0, or mmapped"),
-        Argument(
-            "--sort", choices=sorted(ORDERS), default="bytes", help="sort by this column (default: live bytes)"
-        ),
+        Argument("--sort", choices=sorted(ORDERS), default="bytes", help="sort by this column (default: live bytes)"),
         Argument("--top", type=positive, metavar="N", help="only the first N"),
     ),
     examples=(

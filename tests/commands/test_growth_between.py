@@ -95,7 +95,7 @@ def test_a_truncated_middle_hides_no_leak_and_accuses_no_cache(run: Run, tmp_pat
     assert len(said) == 2
     assert f"grew by {run.growth('lost')} bytes" in said[0]
     assert f"grew by {run.growth('held')} bytes" in said[1]
-    assert any("may be in use all the same" in note for note in notes(answer, "short"))
+    assert any("but may be in use" in note for note in notes(answer, "short"))
     held = row_of(answer, "'session-")
     assert (held["survived_count"], held["new_count"], held["kept_count"]) == (60, 120, 60)
 
