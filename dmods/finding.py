@@ -64,7 +64,7 @@ class Finding:
     what the finding is about in words that another dump of the program has, too: a variable, a caller, a size.
 
     ``confidence`` is that of the diagnosis, ``remedy_confidence`` that of the remedy. ``alternative`` is another
-    explanation, with what speaks for it or against it. ``hands`` says whose memory it was.
+    explanation, with the evidence for it or against it. ``hands`` says whose memory it was.
     """
 
     kind: str

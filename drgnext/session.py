@@ -86,7 +86,7 @@ def faults(what: object, name: str) -> Iterator[None]:
         if not (isinstance(what, Kernel) and stands_for_vmlinux(what.prog) and str(error).startswith("could not find")):
             raise
         raise UserError(
-            f"{name} needs what the symbols and types that the kernel carries do not have: {error}",
+            f"{name} needs more than the symbols and types that the kernel carries: {error}",
             f"{package(release(what.prog))}; or name the file: -s VMLINUX",
         ) from None
     except FaultError as error:

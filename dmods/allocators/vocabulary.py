@@ -126,7 +126,7 @@ class Damage(Finding):
 
     ``what`` says what is wrong. ``private`` says the same without ``value``, which is what the program wrote there.
     ``kind`` is a name for the kind of damage. ``suspect`` is the block that was most likely written beyond its end, or
-    before its start. ``why`` says what speaks for that. Chunks are valid again from ``resumed`` on.
+    before its start. ``why`` is the evidence for that. Chunks are valid again from ``resumed`` on.
     """
 
     arena: int = 0

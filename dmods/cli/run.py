@@ -35,7 +35,7 @@ WORDS, with commas between:
 Numbers may end in k, m or g. Programs that the program starts are audited too.
 
 --profile-at-exit FILE takes the forms of `dmods profile -o`. The program itself writes FILE, also after exec.
-With %%p (the pid) in the name each process writes a file. %%n is the number of the profile in its process.
+If the name has %p (the pid), each process writes a file. %n is the number of the profile in its process.
 A program that has a handler for SIGUSR2 of its own keeps it. A program that a signal kills writes no file."""
 _MOST_INTERPRETERS = 5  # a script may name a script as its interpreter (fs/exec.c, exec_binprm)
 _MOST_LINE = 256  # bytes of a script's #! line that the kernel reads (BINPRM_BUF_SIZE)

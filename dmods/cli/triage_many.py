@@ -96,22 +96,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dmods triage",
         description="Look at every dump in the folders, keep what is found in a database, and say what they have in "
-        "common. A dump that is in the database is not looked at again: a run that was ended goes on where it was.",
+        "common. A dump that is in the database is not looked at again: a run that was stopped continues where it was.",
     )
     parser.add_argument("dumps", nargs="*", metavar="DIR", help="folders with dumps, or dumps")
     parser.add_argument("--db", metavar="FILE", help="the database (SQLite); it is made if it does not exist")
     parser.add_argument("--report", metavar="DB", help="only say what the database knows")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the report to FILE.html or FILE.json as well")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="so many dumps at once (one for each processor)")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="dumps at once (one for each processor)")
     parser.add_argument("--dask", metavar="ADDRESS", help="let a Dask cluster do it: tcp://HOST:8786")
     parser.add_argument("--seconds", type=float, metavar="N", help="the time for one dump (600)")
     parser.add_argument("--retry", action="store_true", help="look again at dumps that had no report")
     parser.add_argument("--push", metavar="URL", help="POST the heap profile of each new dump (Pyroscope's /ingest)")
     pipe = parser.add_argument_group("a dump from standard input", "`dmods triage - --db FILE`, as core_pattern's pipe")
     pipe.add_argument("--spool", metavar="DIR", help="where the dump is kept (beside the database)")
-    pipe.add_argument("--limit", type=_size, metavar="SIZE", help="keep so many bytes of it, for example 500M (8G)")
-    pipe.add_argument("--user", default="nobody", help="whom root becomes before it reads the dump (nobody)")
+    pipe.add_argument("--limit", type=_size, metavar="SIZE", help="keep at most this much of it, for example 500M (8G)")
+    pipe.add_argument("--user", default="nobody", help="the user that root becomes before it reads the dump (nobody)")
     for name, letter in (("exe", "E"), ("pid", "P"), ("time", "t"), ("host", "h")):
         pipe.add_argument(f"--{name}", metavar=name.upper(), help=f"%%{letter} of core_pattern")
     pipe.add_argument("--version", help="the version of the program")

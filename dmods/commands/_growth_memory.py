@@ -37,11 +37,11 @@ def growth_verdict(found: Growth, names: Sequence[str], heaps: Sequence[ProcessH
 def partial_notes(found: Growth, names: list[str], heaps: list[ProcessHeap]) -> Iterator[str]:
     """Yield what it means that the heap of a core is not whole."""
     for place in sorted(found.partial):
-        means = "what it lacks is not counted there, and may be in use all the same"
+        means = "memory that it lacks is not counted there, but may be in use"
         if place == 0:
-            means = "what it lacks and a later core has counts as growth"
+            means = "memory that it lacks and a later core has counts as growth"
         elif place == len(names) - 1:
-            means = "what it lacks and an older core has counts as gone"
+            means = "memory that it lacks and an older core has counts as gone"
         yield f"{names[place]}: {lacking(heaps[place])}: {means}"
     for name, heap in zip(names, heaps):
         verdict = leak_verdict(heap)

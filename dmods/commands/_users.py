@@ -69,7 +69,7 @@ class User(Protocol):
 
     @property
     def identity(self) -> Hashable:
-        """Return what tells its stack from others."""
+        """Return a key that is unique to its stack."""
 
     @property
     def first(self) -> tuple[int, int]:
@@ -256,7 +256,13 @@ ARGUMENTS = (
         metavar="N",
         help=f"how many frames of a stack make a group ({_DEPTH}; 0: the whole stack)",
     ),
-    Argument("--min", type=byte_count, default=0, metavar="BYTES", help="only groups that hold as much (64K, 1M)"),
+    Argument(
+        "--min",
+        type=byte_count,
+        default=0,
+        metavar="BYTES",
+        help="only groups that hold at least so many bytes (64K, 1M)",
+    ),
     Argument("--top", type=positive, default=_TOP, metavar="N", help=f"the N biggest ({_TOP})"),
     Argument("--all", action="store_true", help="all groups"),
 )

@@ -44,9 +44,9 @@ COMMAND = Command(
     summary="the cores that systemd, apport, abrt and the current folder have",
     description=(
         "The newest core comes first. Give its file to any command; or `coredump:PID`, `coredump:NAME` for the newest\n"
-        "core of a program, and `coredump:` for the newest of all. STATE is known for plain cores, and where the\n"
-        "journal tells it. A core that systemd compressed and then cut shows that only when it is opened.\n"
-        "DMODS_CORES_ROOT=DIR looks below another root: the disk of another machine."
+        "core of a program, and `coredump:` for the newest of all. STATE is known for plain cores, and for other\n"
+        "cores if the journal has it. If systemd cut a core and compressed it, dmods sees the cut only when it opens\n"
+        "the core. DMODS_CORES_ROOT=DIR looks below another root: the disk of another machine."
     ),
     run=run,
     requires=(),

@@ -42,8 +42,8 @@ COMMAND = Command(
     description=(
         "doctor checks gdb and drgn, whether their Pythons load the engine, and says what to type in them. It checks\n"
         "whether the auditor can be preloaded, and where the kernel writes cores. With a core (`dmods doctor CORE`;\n"
-        "in gdb and drgn the loaded one) it lists the program, its libraries and symbols, memory that is not in the\n"
-        "core and because of what, and the allocators. With the pid of a live process it says, before a crash, what\n"
+        "in gdb and drgn the loaded one) it lists the program, its libraries and symbols, the memory that the core\n"
+        "lacks and why, and the allocators. With the pid of a live process it says, before a crash, what\n"
         "its core would lack: coredump_filter, MADV_DONTDUMP, the size limit, systemd's maximum, free disk; and its\n"
         "limits, open files, unit and container. Lines that begin with -> say what helps."
     ),

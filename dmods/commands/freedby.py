@@ -22,8 +22,8 @@ COMMAND = Command(
     summary="the buffers that a thread freed, newest first, as far as the records go back",
     description=(
         "BUFCTL is the entry of the log: `bufctl_audit` shows where it was freed, and where allocated. With guards\n"
-        "and no log it is the buffer's own record, which stays until its memory is used again: it tells where it was\n"
-        "freed."
+        "and no log, BUFCTL is the buffer's own record: it shows where the buffer was freed, and stays until the\n"
+        "memory is used again."
     ),
     run=run,
     arguments=(TOP, *CALLER_ARGUMENTS, THREAD),

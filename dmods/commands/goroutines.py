@@ -131,9 +131,11 @@ COMMAND = Command(
         "Goroutines in one state with the same stack are shown once. Functions, lines and inlined functions come from\n"
         "the program's own table, so a stripped program (-ldflags='-s -w') has them, too. As in Go's own traces,\n"
         "frames of the runtime are left out. --all-frames shows them.\n\n"
-        "A goroutine waits for at least so many seconds: a garbage collection notes when it saw it wait. Of\n"
-        "goroutines with one stack the longest time is shown. No time: no collection has seen it.\n\n"
-        "Go 1.19 to 1.27 on x86-64 and AArch64. The layout of the runtime's data is proven on each core."
+        "The time of a goroutine is the least time that it has waited: a garbage collection notes when it sees the\n"
+        "goroutine wait. Goroutines with the same stack show the longest of their times. If no collection has seen a\n"
+        "goroutine wait, it has no time.\n\n"
+        "goroutines reads Go 1.19 to 1.27 on x86-64 and AArch64. The layout of the runtime's data is proven on each\n"
+        "core."
     ),
     run=run,
     arguments=(

@@ -18,7 +18,8 @@ from dmods.graph.growth import KEYS, Change, Growth, compare, has_records
 from dmods.graph.growth_findings import growth_findings, replaced
 from dmods.graph.identity import difference
 from dmods.graph.order import other_program, wrong_order
-from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
 from dmods.output.next_command import as_typed
 from dmods.process.shapes import STACK_COLUMNS
@@ -146,7 +147,7 @@ def _usable(names: list[str], targets: list[Target], report: Report) -> tuple[li
     for name, heap in zip(names, heaps):
         other = difference(heap.target, targets[-1]) if one_process and heap not in (heaps[0], heaps[-1]) else None
         if not heap.found or other is not None:
-            report.notes.append(f"{name} is left out: {other or NO_HEAP}")
+            report.notes.append(f"{name} is left out: {other or no_heap(heap.target)}")
         else:
             used_names.append(name)
             used.append(heap)
@@ -277,8 +278,8 @@ def _add_noise(report: Report, found: Growth, names: list[str]) -> None:
     churn = found.churn()
     if churn is not None:
         report.notes.append(
-            f"noise: {churn[0]:.1f} % of the bytes of {names[0]} have gone, and {churn[1]:.1f} % of those of "
-            f"{names[-1]} only replace them: a growth below that says little"
+            f"noise: {churn[0]:.1f} % of the bytes of {names[0]} were freed, and {churn[1]:.1f} % of the bytes of "
+            f"{names[-1]} only replace them: growth below that means little"
         )
     if found.differs is None:
         kept = sum(each.survived.count + each.kept.count for each in found.changes)
@@ -348,17 +349,18 @@ COMMAND = Command(
         "In the shell give the cores in order, the oldest first: `dmods growth base.core later.core newest.core`. In\n"
         "gdb the loaded core is the newest, and the older ones are the arguments. A note says where\n"
         "the allocation records or the times of the files show another order. With -p it takes pictures of a live\n"
-        "process: `dmods growth -p PID --every 60 --times 3`. Cores that are named, too, come before them.\n\n"
-        "Under every key, OLD + GROWTH = NOW to the byte. NEW blocks are in the newest core and not in the oldest,\n"
-        "GONE the other way round. With three or more cores, KEPT are new blocks that a middle core has already, and\n"
-        "what grew from each core to the next and was kept comes first: a cache with a bound and requests in flight\n"
-        "do not. LEAKED is the part of NOW to which nothing points. Live, leaked and free memory are\n"
-        "kept apart: where only free memory grew, nothing leaks.\n\n"
+        "process: `dmods growth -p PID --every 60 --times 3`. If the command also names cores, they come before the\n"
+        "pictures.\n\n"
+        "Under every key, OLD + GROWTH = NOW to the byte. NEW blocks are in the newest core and not in the oldest.\n"
+        "GONE blocks are in the oldest core and not in the newest. With three or more cores, KEPT blocks are new\n"
+        "blocks that a middle core already has. Lines that grew from each core to the next and were kept come first.\n"
+        "A bounded cache and requests in flight do not come first. LEAKED is the part of NOW to which nothing points.\n"
+        "Live, leaked and free memory are kept apart: where only free memory grew, nothing leaks.\n\n"
         "A block is the same in two cores if its allocation record says so. Without records it is probably the same\n"
         "if address, size and class agree. A note says if many of them hold other content: a cache that is filled\n"
         "anew in place. Cores of different runs are compared by keys without addresses.\n\n"
-        "A stack that grew is no suspect where blocks of the same type went away that other stacks had made, as in a\n"
-        "cache that is filled in two places. A note says so. --by shape adds up by what the blocks hold, also those\n"
+        "A stack that grew is not a suspect if as many blocks of the same type from other stacks were freed, as in a\n"
+        "cache that two places fill. A note says so. --by shape groups all blocks by what they hold, even blocks\n"
         "of a known type.\n\n"
         "--by owner names the roots that hold the blocks, without addresses: module`variable, a frame's function and\n"
         "its thread's name, or a set of them. --by holder names what holds each block next: the type of the block\n"

@@ -161,17 +161,15 @@ COMMAND = Command(
     name="heapsizes",
     summary="what fills the heap: how many blocks there are of each size",
     description=(
-        "Sizes are usable bytes (malloc_usable_size). A few sizes are shown one by one; many as classes: one for each\n"
-        "chunk size up to 1 KiB, then four for each power of two. Free are those in bins, fastbins and tcaches.\n"
-        "LIVE counts leaked blocks, too."
+        "Sizes are usable bytes (malloc_usable_size). If there are few sizes, each has a line. Otherwise sizes are\n"
+        "grouped: one class for each chunk size up to 1 KiB, then four for each power of two. Blocks in bins,\n"
+        "fastbins and tcaches are free. LIVE counts leaked blocks, too."
     ),
     run=run,
     arguments=(
         Argument("--exact", action="store_true", help="every size by itself"),
         Argument("--arena", metavar="N", help="only this arena: main, a number, je0, or mmapped"),
-        Argument(
-            "--sort", choices=sorted(ORDERS), default="bytes", help="biggest first by live bytes (the default), ..."
-        ),
+        Argument("--sort", choices=sorted(ORDERS), default="bytes", help="sort by this column (default: live bytes)"),
         Argument("--top", type=positive, metavar="N", help="only the first N"),
     ),
     examples=(

@@ -26,7 +26,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     size = found[0][2]
     if len({each[2] for each in found}) > 1:
         sizes = ", ".join(str(each[2]) for each in found)
-        raise UsageError(f"several types have the name {name} (bytes: {sizes})", "dmods cannot tell them apart")
+        raise UsageError(f"several types have the name {name} (bytes: {sizes})", "dmods cannot distinguish them")
     if size > block.size:
         raise UsageError(
             f"{found[0][1]} has {size} bytes, and the block at {block.address:#x} only {block.size}",
@@ -55,10 +55,10 @@ def _known(target: Target) -> int:
 
 COMMAND = Command(
     name="istype",
-    summary="teach the type of a block: what it leads to gets types, too",
+    summary="set the type of a block: blocks that it leads to get types, too",
     description=(
-        "The block has this type whatever else is said of it. A block that is twice as large as the type or larger is\n"
-        "an array. All types are found anew. `typed_before` and `typed_after` count the blocks that have a type."
+        "The block has this type, whatever other sources say. A block that is twice as large as the type or larger is\n"
+        "an array. All types are computed again. `typed_before` and `typed_after` count the blocks that have a type."
     ),
     run=run,
     arguments=(

@@ -75,16 +75,16 @@ COMMAND = Command(
     summary="how much memory each arena has, and what of it is in use, cached and free",
     description=(
         "For glibc, SYSTEM BYTES and IN USE BYTES are what malloc_stats(3) and mallinfo2(3) say of the process, to\n"
-        "the byte. These functions also count what another allocator took from sbrk: the table does not, --glibc\n"
-        "does. A chunk is in use if it is not free (in bins and fastbins) and not the top chunk. These functions\n"
-        "count chunks in a tcache as in use: OF WHICH CACHED is their part. FRAG is the free part of the memory\n"
-        "below the top chunk. THREADS counts threads attached to the arena, HEAPS the mappings of a thread arena.\n"
-        "Totals do not wrap at 4 GiB.\n\n"
+        "the byte. These functions also count memory that another allocator took from sbrk: --glibc counts it too,\n"
+        "the table does not. A chunk is in use if it is not free (in bins and fastbins) and not the top chunk. These\n"
+        "functions count chunks in a tcache as in use: OF WHICH CACHED is the part in tcaches. FRAG is the free part\n"
+        "of the memory below the top chunk. THREADS counts threads attached to the arena, HEAPS the mappings of a\n"
+        "thread arena. Totals do not wrap at 4 GiB.\n\n"
         "For jemalloc, the figures are those of malloc_stats_print(3). Memory in tcaches counts as allocated: OF\n"
-        "WHICH CACHED is its part. ACTIVE are the pages in use, DIRTY and MUZZY those kept for later. RETAINED is\n"
-        "address space alone. The size classes count the regions of all slabs, and large extents.\n\n"
-        "The last table has all memory of the process in dmods' own words, as maps has it: usable bytes of blocks in\n"
-        "use and leaked, what is free (caches and tops of arenas, too), and the allocator's own."
+        "WHICH CACHED is the part in tcaches. ACTIVE counts pages in use, DIRTY and MUZZY free pages that jemalloc\n"
+        "keeps. RETAINED is only address space. The size classes count the regions of all slabs, and large extents.\n\n"
+        "The last table has all memory of the process, with the same numbers as maps: usable bytes of blocks in use\n"
+        "and of leaked blocks, free memory (with caches and tops of arenas), and the allocator's own memory."
     ),
     run=run,
     arguments=(

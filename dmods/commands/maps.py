@@ -168,8 +168,8 @@ COMMAND = Command(
     description=(
         "Kinds: heap and arena (the allocator's), stack, thread stack, file text, file data, anon (other anonymous\n"
         "memory), shared (shared memory without a file), vdso, and reserved: address space that cannot be\n"
-        "accessed, such as guard pages and the unused end of an arena. unknown: the core has no list of mapped\n"
-        "files, and nothing of this memory. It is of files, or nobody touched it.\n"
+        "accessed, such as guard pages and the unused end of an arena. unknown: the core has neither a list of\n"
+        "mapped files nor the bytes of this memory. It belongs to files, or the process never touched it.\n"
         "BYTES is address space. DUMPED bytes of it are in the core itself; more may be readable from the files.\n"
         "The last table has the memory by use, with the same numbers as triage, suspects, owners, malloc_stats and\n"
         "growth. NEVER TOUCHED is mapped and costs nothing: pages that a live process never used, or that are all\n"
@@ -179,8 +179,8 @@ COMMAND = Command(
         "--leaked lists mappings that nothing points to any more, anonymous or of files: the program mapped them\n"
         "itself, and lost their addresses. A pointer to any byte of a mapping holds it, and so does one to its end.\n"
         "Memory of allocators, runtimes, stacks and modules, code made at run time and shared memory are not listed.\n"
-        "TOUCHED are the bytes that the process has used; a core does not say it of files. Mappings that touch\n"
-        "count as one, unless the auditor recorded them.\n"
+        "TOUCHED counts the bytes that the process has used. For mappings of files, a core does not show this.\n"
+        "Adjacent mappings count as one, unless the auditor recorded them.\n"
         "After `dmods run --audit audit,maps` the list also says who made each mapping (BY, CALLER), with the stacks."
     ),
     run=run,

@@ -19,9 +19,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 COMMAND = Command(
     name="notype",
-    summary="teach that a block does not have the type that was found: nothing spreads from it",
+    summary="reject the type that was found for a block: no type spreads from it",
     description=(
-        "For a block with a wrong type. All types are found anew, and the block gets none. `istype` gives it one."
+        "Use it for a block with a wrong type. All types are computed again, and the block has no type. `istype` sets\n"
+        "one."
     ),
     run=run,
     arguments=(Argument("address", metavar="ADDR", help="an address in a block"),),

@@ -194,23 +194,25 @@ COMMAND = Command(
     name="owners",
     summary="who holds the heap: every byte has one owner",
     description=(
-        "Each block in use is counted in exactly one line: that of the root that alone keeps it alive, that of the\n"
-        "set of roots that share it, or that of the leaks. Free memory and the allocator's own blocks have lines,\n"
-        "too. So all lines together are the heap. A root is a variable (its symbol, or module`offset), a frame of\n"
-        "a thread, thread-local memory, a register or a mapping.\n\n"
-        "Where several roots share memory, EACH is what each has if they share it evenly. More than 64 roots are\n"
-        '"many roots", with their number and the names of the first.\n\n'
+        "Each block in use is counted in exactly one line: in the line of its only root, of the set of roots that\n"
+        "share it, or of the leaks. Free memory and the allocator's own blocks have lines, too. So the lines sum to\n"
+        "the whole heap. A root is a variable (its symbol, or module`offset), a frame of a thread, thread-local\n"
+        "memory, a register or a mapping.\n\n"
+        "Where several roots share memory, EACH is the part of each root if they share it evenly. More than 64 roots\n"
+        'are "many roots", with their number and the names of the first.\n\n'
         "If a variable and a stack both lead to a block, the variable owns it. Of several frames of a stack, the\n"
         "outermost owns it. So a stale pointer on a stack takes no block away from the structure that owns it.\n"
-        "What only stacks hold belongs to the thread whose arena it comes from.\n\n"
-        "In the heap, a pointer counts if it is in a field that other blocks of its kind have, too. A word that an\n"
-        "earlier use of the memory left behind owns only what nothing better leads to. -v says how many there are,\n"
-        "--all-edges follows them.\n\n"
-        "A local variable stands with its function, and with the member that all of the memory hangs on, where debug\n"
-        "information tells: `main: server.by_token`. -v and JSON have its thread and frame.\n\n"
+        "A block that only stacks hold belongs to the thread whose arena it comes from.\n\n"
+        "In the heap, a pointer counts if it is in a field that other blocks of its kind have, too. A word that is\n"
+        "left over from an earlier use of the memory owns a block only if no better pointer leads to the block. -v\n"
+        "says how many such words there are, --all-edges follows them.\n\n"
+        "With debug information, a local variable is shown with its function, and with the member that leads to all\n"
+        "of the memory: `main: server.by_token`. -v and JSON have its thread and frame.\n\n"
         "Variables of CPython need no debug information: `app.store.cache` is a variable of a module,\n"
-        "`app.store.Cache.pool` one of a class, `app/store.py:41 load: rows` a local one. All own before C.\n\n"
-        'Where no verdict on leaks is possible, what no root holds is "unknown": the dump lacks what may hold it.\n\n'
+        "`app.store.Cache.pool` one of a class, `app/store.py:41 load: rows` a local one. If a variable of a\n"
+        "module or class and a variable of C both lead to a block, the variable of CPython owns it.\n\n"
+        'Where no verdict on leaks is possible, a block that no root holds is "unknown": the dump may lack its\n'
+        "holder.\n\n"
         "LARGEST BLOCK is the block of the line that keeps the most memory alive. `retained` shows that memory."
     ),
     run=run,

@@ -109,7 +109,7 @@ COMMAND = Command(
         "WHY is the first finding of `triage`: an exception of C++ with its text, a panic, a failed assertion.\n"
         "A line for each register that matters says what it points to. Registers that the instruction uses come\n"
         "first. Blocks say who freed or allocated them, where allocations were recorded. Then follows what systemd,\n"
-        "apport or abrt knows, if it keeps the core, and /proc of a live process: unit, container, package, command\n"
+        "apport or abrt knows of a core that it keeps, or /proc of a live process: unit, container, package, command\n"
         "line, limits, open files. The stack of the thread comes last, as `findstack` prints it."
     ),
     run=run,

@@ -56,13 +56,18 @@ COMMAND = Command(
         "Sources: the auditor's records, jemalloc's (prof:true), tcmalloc's (TCMALLOC_SAMPLE_PARAMETER), gperftools'\n"
         "(HEAPPROFILE), Go's runtime, or `graph`:\n"
         "a core without records has chains of holders instead of callers. `maps` is address space by who mapped it.\n"
-        "Samples are scaled once.\n\n" + FORMS_HELP
+        "If only samples were recorded, dmods scales them to estimates.\n\n" + FORMS_HELP
     ),
     run=run,
     arguments=(
         *VIEW_ARGUMENTS,
-        Argument("--source", choices=NAMES, help=f"where it comes from (records if there are any, else {GRAPH})"),
-        Argument("--sample", choices=[name for name, _unit in TYPES], default="inuse_space", help="(inuse_space)"),
+        Argument("--source", choices=NAMES, help=f"the source of the profile (records if there are any, else {GRAPH})"),
+        Argument(
+            "--sample",
+            choices=[name for name, _unit in TYPES],
+            default="inuse_space",
+            help="the value to count (inuse_space)",
+        ),
         *FILTER_ARGUMENTS,
         Argument("--by", choices=BY, default="function", help="what makes a row (function)"),
         TOP_ARGUMENT,

@@ -101,8 +101,8 @@ COMMAND = Command(
         "that the collector does not track. Objects in static memory (built-in types, None, small ints since 3.12)\n"
         "and dead objects in free lists do not count.\n\n"
         "--cycles counts only the objects that nothing but cycles of references holds, and that the collector would\n"
-        "free at its next run. Many of them say that the collector is off, or late. It is a lower bound: a cycle that\n"
-        "an old word leads to, or a class in a cycle, may count as in use."
+        "free at its next run. If there are many, the collector is off, or late. The count is a lower bound: a cycle\n"
+        "that an old word leads to, or a class in a cycle, may count as in use."
     ),
     run=run,
     arguments=(

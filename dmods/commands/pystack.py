@@ -38,7 +38,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the Python stack of each thread, the thread that died first; or the tasks of asyncio."""
     python = python_of(target)
     if args.tasks and args.suspended:
-        raise UsageError("--tasks and --suspended are two lists", "give one of them")
+        raise UsageError("--tasks and --suspended exclude each other", "give one of them")
     if args.tasks:
         return task_report(target, python, args.limit)
     if args.suspended:
@@ -133,18 +133,19 @@ COMMAND = Command(
     name="pystack",
     summary="the Python frames of every thread: file, line and function",
     description=(
-        "For CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. The name of\n"
-        "its threading.Thread stands beside a thread, in quotes. The thread that holds the GIL is named; if no thread\n"
-        "holds it, the last line says so. Frames that a generator or a coroutine waits in are no part of a thread's\n"
-        "stack. `stacks` and `findstack` show the same frames between those of C. A free-threaded build (3.13t and\n"
-        "later) is not read.\n\n"
+        "pystack reads CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. The\n"
+        "name of its threading.Thread is shown beside each thread, in quotes. The thread that holds the GIL is named;\n"
+        "if no thread holds it, the last line says so. Frames of a suspended generator or coroutine are not part of a\n"
+        "thread's stack. `stacks` and `findstack` show the same frames between those of C. A free-threaded build\n"
+        "(3.13t and later) is not read.\n\n"
         "--tasks shows the tasks of asyncio that are not done, as asyncio.all_tasks() has them: the name, what the\n"
         "task waits for, and the line of each coroutine that it waits in. The innermost coroutine comes first. Tasks\n"
         "that wait at the same lines are shown once, with their number; the largest groups come first.\n\n"
-        "--suspended counts the generators and coroutines that have not ended, by the line where they stand. Those\n"
-        "that a thread runs, or that a task of asyncio waits in, do not count. Many in one place are iterators that\n"
-        "nobody went on with, or coroutines that nobody awaited. The greenlets that wait follow with their frames,\n"
-        "also those of gevent and eventlet. Greenlets that wait at the same lines are shown once, with their number."
+        "--suspended counts the generators and coroutines that have not ended, by the line where they are suspended.\n"
+        "It leaves out those that a thread runs and those that a task of asyncio waits in. Many at one line are\n"
+        "iterators that nobody finished, or coroutines that nobody awaited. The greenlets that wait follow with their\n"
+        "frames, also greenlets of gevent and eventlet. Greenlets that wait at the same lines are shown once, with\n"
+        "their number."
     ),
     run=run,
     arguments=(
@@ -157,6 +158,6 @@ COMMAND = Command(
     examples=(
         ("pystack", "where every thread was in its Python code"),
         ("pystack --tasks", "where every task of asyncio waits"),
-        ("pystack --suspended", "where generators stand that nobody runs, and how many; where greenlets wait"),
+        ("pystack --suspended", "the lines of suspended generators, with their number; the lines of waiting greenlets"),
     ),
 )

@@ -131,9 +131,9 @@ COMMAND = Command(
         "A block keeps another one alive if every path from a root to the other one leads through it. retained\n"
         "counts these blocks and the block itself (its dominator tree; no approximation). For an address in a\n"
         "variable or another root, it counts the blocks that this root alone keeps alive. It divides them by the\n"
-        "words of the root, or by the members of the variable where debug information has them. What a member keeps\n"
-        "alone would be free without this member. What several members lead to has a line of its own. Then it shows\n"
-        "the largest parts, and the blocks that keep this one alive."
+        "words of the root, or by the members of the variable where debug information has them. Blocks that\n"
+        "one member alone keeps alive would be free without it. Blocks that several members lead to have a line of\n"
+        "their own. Then it shows the largest parts, and the blocks that keep this one alive."
     ),
     run=run,
     arguments=(

@@ -186,7 +186,7 @@ COMMAND = Command(
     description=(
         "Threads with the same pcs share a stack. Source lines and inlined functions: see `findstack`.\n\n"
         "In a Go program, the stacks of goroutines follow, with their states as in the runtime's own traces:\n"
-        "[chan receive, 5 minutes, locked to thread]. The minutes are the least that a goroutine has waited."
+        "[chan receive, 5 minutes, locked to thread]. The minutes are a lower bound."
     ),
     run=run,
     arguments=(

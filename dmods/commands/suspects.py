@@ -110,7 +110,7 @@ def _none(owners: Owners, memory: ProcessMemory, found: list[Suspect], asked: Op
     first = found[0]
     least = first.least(asked)
     if first.is_reserved:
-        return "no suspects: most of what is held is one block that is hardly filled: it is nearly all zeros"
+        return "no suspects: most of the held memory is one block that is hardly filled: it is nearly all zeros"
     if first.weight < least:
         what = "most of it is a few large blocks, with less than" if first.is_few else "nothing has"
         return f"no suspects: {what} {human_size(least)} (--least). The heap has {human_size(memory.heap)}"
@@ -142,17 +142,17 @@ COMMAND = Command(
         "Each sentence names the owner, its share of the heap and of the process, and the block where the memory\n"
         "comes together, with a sample of its blocks: texts that differ from block to block. With debug information\n"
         "the owner is the deepest part that keeps most of what its variable holds: `main: s.by_token`,\n"
-        "`srv->cache->table`. A block without a type is told by the functions that it points to. Of many roots that\n"
+        "`srv->cache->table`. A block without a type is named by the functions that it points to. Of many roots that\n"
         "share memory, three are named. If the memory hangs on one entry of a container, the sentence has the entry's\n"
-        "text, such as its key. If one block alone leads to a third of what an index holds, or more, it is named as\n"
-        "well: the client whose queue has the messages. Large blocks that are divided into places of one size are\n"
-        "pools: the sentence counts the places.\n\n"
+        "text, such as its key. If one block alone leads to a third or more of the blocks of an index, the sentence\n"
+        "names it, too: for example, the client whose queue has the messages. Large blocks that are divided into\n"
+        "places of one size are pools: the sentence counts the places.\n\n"
         "A note says if most of the process's memory is not in the heap. In a Go program many goroutines that wait in\n"
         "one place are a suspect, too: they look like a leak of goroutines.\n\n"
-        "What has leaked, or what the allocator holds free, is certain. What a variable or a type holds is a possible\n"
-        "suspect only: a full cache, or data that the program needs, looks the same in one core. `growth` compares\n"
-        "two. A block that is nearly all zeros is no suspect: it was reserved, and not filled. A variable that each\n"
-        "thread has (thread-local, or a local of a worker's function) is one suspect.\n\n"
+        "Leaked memory, and memory that the allocator holds free, are certain. Memory that a variable or a type holds\n"
+        "is only a possible suspect: a full cache, or data that the program needs, looks the same in one core.\n"
+        "`growth` compares two cores. A block that is nearly all zeros is no suspect: it was reserved, and not\n"
+        "filled. A variable that each thread has (thread-local, or a local of a worker's function) is one suspect.\n\n"
         "Exit status 4 means that no verdict is possible, as for `findleaks`."
     ),
     run=run,

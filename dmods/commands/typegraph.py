@@ -17,7 +17,7 @@ from dmods.target import Target
 
 NO_DEBUG_INFORMATION = (
     "no module has debug information that can be read, so types are known by vtables only: install the -dbgsym "
-    "packages, or set the folder with `--debug-dir`"
+    "packages, or name their files with `--sysroot DIR` or `--debuginfod` in the shell"
 )
 _TOP = 10
 _LOOKED_AT = 512  # blocks in the search for the unknown block that leads to most
@@ -66,7 +66,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     count = graph.conflict_count if graph is not None else 0
     if graph is not None and graph.conflicts:
         shown = graph.conflicts[: args.top]
-        title = f"{count} blocks of which two sources say different things"
+        title = f"{count} blocks have two sources that disagree"
         report.tables.append(Table("conflicts", CONFLICTS, [_conflict(graph, each) for each in shown], title=title))
     if graph is not None:
         found = list(_unknown(graph, find_owners(target), args.top))
@@ -119,17 +119,18 @@ COMMAND = Command(
     summary="the types of blocks from debug information: how many are known, and what is doubtful",
     description=(
         "Types spread from variables (global, thread-local, of frames) through typed pointers to blocks, and from\n"
-        "these to others, as mdb's ::typegraph did. A block gets a type only where its size agrees. The containers\n"
-        "of the C++ library are followed: their counts and links must agree, too. What is weaker waits for what is\n"
-        "stronger: arrays, pointers in unions, the variables of frames, the only struct that has such a member.\n"
-        "Where structs begin alike, the member that tells them apart is learned from objects whose types are known\n"
-        "otherwise. An object may come behind a header or behind another object. At last come texts behind a short\n"
-        "header, which is how many programs keep strings: they fill their block up to the 0 at their end. They are\n"
-        "char[], or the struct whose count is the length of the text. No typed pointer leads to a leaked block: it\n"
-        "has the type of live objects of its size that have the same in each of their words, if its pointers prove\n"
-        "that and no other struct explains it as well.\n\n"
-        "Where two good sources disagree the block has no type, and both are listed. The unknown blocks are those\n"
-        "that keep most alive: `istype ADDR TYPE` names one, and what it leads to gets types, too."
+        "these to others, as mdb's ::typegraph did. A block gets a type only where its size agrees. The containers of\n"
+        "the C++ library are followed: their counts and links must agree, too. Weak evidence is used only after\n"
+        "stronger evidence. Weak are arrays, pointers in unions, the variables of frames, and the only struct that\n"
+        "has such a member. Some structs have the same first members. Then the member that distinguishes them is\n"
+        "learned from objects whose types are already known. An object may lie behind a header or behind another\n"
+        "object.\n\n"
+        "Many programs keep a string as a text behind a short header. Such blocks come last: the text must fill the\n"
+        "block up to its final 0. The type is char[], or the struct whose count is the length of the text.\n\n"
+        "No typed pointer leads to a leaked block. It has the type of live objects of its size whose words are all of\n"
+        "the same kind, if its pointers prove the type and no other struct fits as well.\n\n"
+        "If two good sources disagree, the block has no type, and both are listed. The list of unknown blocks has\n"
+        "the blocks that keep most alive: `istype ADDR TYPE` names one, and blocks that it leads to get types, too."
     ),
     run=run,
     arguments=(Argument("--top", type=positive, default=_TOP, metavar="N", help=f"N lines in each list ({_TOP})"),),

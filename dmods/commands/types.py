@@ -146,11 +146,11 @@ COMMAND = Command(
         "Allocation records may show that a caller makes only one such type. Then its other blocks of the same\n"
         "size and shape have this type, too (evidence: records). If a program or library has debug information,\n"
         "types spread from its variables (`typegraph`).\n\n"
-        "All other blocks are told apart by their shape. A shape is what the first eight words hold: 0, numbers,\n"
-        "text, pointers to code, to constants, to data, and to blocks of which size (heap-48). A shape names no\n"
-        "type. It keeps two kinds of blocks of one size apart.\n\n"
+        "All other blocks are distinguished by their shape. A shape describes the first eight words: 0, numbers,\n"
+        "text, pointers to code, to constants, to data, and to blocks of which size (heap-48). A shape is not a\n"
+        "type. It distinguishes two kinds of blocks of one size.\n\n"
         "RETAINED is what the blocks of the type keep alive, themselves included. Freeing them all would free\n"
-        "that. EVIDENCE says where a name comes from. ID is short for a shape: `walk buf --shape ID` lists its\n"
+        "this memory. EVIDENCE says where a name comes from. ID is short for a shape: `walk buf --shape ID` lists its\n"
         "blocks, and `walk buf --type NAME` those of a type. Blocks of the allocator itself count, too."
     ),
     run=run,

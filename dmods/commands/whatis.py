@@ -310,8 +310,8 @@ COMMAND = Command(
         "Then whatis lists where pointers to the block lie: variables, stacks with their frames, registers, other\n"
         "blocks. Pointers that keep the block alive come first: a path from a root leads to them without passing\n"
         "the block itself.\n\n"
-        "If allocations were recorded, whatis says who allocated the block. As far as the log goes back, it also\n"
-        "says who freed it, or who had this memory before."
+        "If allocations were recorded, whatis says who allocated the block. If there is a log, it also says who freed\n"
+        "the block, or who had this memory before, as far as the log goes back."
     ),
     run=run,
     arguments=(

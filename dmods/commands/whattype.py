@@ -168,12 +168,12 @@ def _table(row: tuple[Value, ...]) -> Table:
 
 COMMAND = Command(
     name="whattype",
-    summary="the type of a block, and who says so",
+    summary="the type of a block, and the source that says so",
     description=(
         "The type is printed as people write it (std::string), an array with [] at its end; JSON has gdb's spelling,\n"
-        "too. `bytes before it`: the object does not begin with its block. `says` is the variable, or the field of\n"
-        "another block, whose pointer gives the block its type. Where another source disagrees, both are shown.\n"
-        "Without debug information, the block's vtable or its holder may tell, as for `types`."
+        "too. `bytes before it` is shown if the object does not begin where its block does. `says` is the variable,\n"
+        "or the field of another block, whose pointer gives the block its type. Where another source disagrees, both\n"
+        "are shown. Without debug information, the block's vtable or its holder may show the type, as for `types`."
     ),
     run=run,
     arguments=(Argument("address", metavar="ADDR", help="an address in a block"),),

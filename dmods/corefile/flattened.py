@@ -62,7 +62,7 @@ class Index(NamedTuple):
     whole: bool
 
 
-# The index of the last file, by what tells it from others: making it takes a pass over the file.
+# The index of the last file, by the file's identity: making it takes a pass over the file.
 _known: dict[tuple[int, ...], Index] = {}
 
 

@@ -18,7 +18,8 @@ from dmods.graph.type_name import TypeName, type_name
 from dmods.graph.typegraph import TypeGraph, find_typegraph
 from dmods.graph.types import Types, find_types
 from dmods.heap.ledger import find_ledger
-from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.target import Target
 
 ALONE, SHARED, LEAKS, FREE_, TOP_, OWN_, NEVER = "alone", "shared", "leaked", "free", "top", "own", "untouched"
@@ -129,7 +130,7 @@ class Owners:
     def notes(self) -> list[str]:
         """Return what is uncertain about the roots and the heap."""
         notes = [*self.heap.notes, *self.heap.roots.notes, *self.roots.notes]
-        return notes if self.heap.found else [NO_HEAP, *notes]
+        return notes if self.heap.found else [no_heap(self.heap.target), *notes]
 
     # -- lines ----------------------------------------------------------------------------------------------------
 

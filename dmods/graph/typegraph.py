@@ -156,7 +156,7 @@ class TypeGraph:
         with Progress("spreading types") as bar:
             self.engine.build(heap.index, *_asked(heap, self.engine), lambda done: bar.update(done, 0))
         if self.engine.exhausted:
-            self.notes.append("types: the typed pointers are too many to follow: some blocks have no type for that")
+            self.notes.append("types: there are too many typed pointers to follow, so some blocks have no type")
         self.conflict_count, rows = self.engine.conflicts()
         self.conflicts = [Conflict(at, _claim(kept), _claim(other)) for at, kept, other in rows]
 

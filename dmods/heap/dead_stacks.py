@@ -90,7 +90,7 @@ def dead_stacks(target: Target, stacks: Sequence[ThreadStack], notes: list[str])
             "(the process shares its memory with its parent, as after vfork; or the dump lacks its threads)"
         )
     if missed:
-        notes.append(f"the threads have too many frames: of {missed} of them all of the stack counts as live")
+        notes.append(f"the threads have too many frames: for {missed} threads the whole stack counts as live")
     found.dead = live.without(unused)
     found.lowest.sort()
     found.made.sort()

@@ -35,7 +35,6 @@ from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
 
-NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
 LOST_CACHE = "free, or leaked by a thread that a fork did not copy"  # of a block that may have been in a tcache
 BY_ENDS = "held only by end pointers of the block before it"
 BESIDE_ENDS = "held only by blocks that end pointers hold"

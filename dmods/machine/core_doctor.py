@@ -95,12 +95,12 @@ def _heap(target: Target) -> Iterator[Remark]:
     """Yield which allocators have heaps in the core, and whether it has records of who allocated what."""
     from dmods.allocators.unwalked import unwalked_heap_notes
     from dmods.heap.mapping_kinds import other_anonymous_bytes
-    from dmods.heap.process_heap import NO_HEAP
+    from dmods.heap.no_heap import no_heap
     from dmods.heap.survey import survey
     from dmods.records.sources import allocation_records
 
     found = survey(target)
-    yield Remark("heap", ", ".join(heap.summary for heap in found.heaps) or NO_HEAP)
+    yield Remark("heap", ", ".join(heap.summary for heap in found.heaps) or no_heap(target))
     walked = [heap.allocator for heap in found.heaps]
     for note in (*found.notes, *unwalked_heap_notes(target, walked, partial(other_anonymous_bytes, target))):
         yield Remark("note", note)

@@ -12,7 +12,7 @@ from dmods import _engine
 from dmods.base.progress import Progress
 from dmods.errors import UserError
 from dmods.graph.owners import Line
-from dmods.heap.process_heap import NO_HEAP
+from dmods.heap.no_heap import no_heap
 from dmods.profile.from_records import Details
 from dmods.profile.layout import Node
 from dmods.target import Target
@@ -34,7 +34,7 @@ class Holders:
     def __init__(self, target: Target) -> None:
         self.details = Details.of(target)
         if not self.details.heap.found:
-            raise UserError(NO_HEAP, "a profile needs allocation records, or a heap that dmods can walk")
+            raise UserError(no_heap(target), "a profile needs allocation records, or a heap that dmods can walk")
         with Progress("following the holders") as bar:
             self.nodes, self.held, full = _engine.reference_stacks(
                 self.details.heap.index, self.details.types.kinds, lambda done: bar.update(done, 0)

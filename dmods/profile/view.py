@@ -62,7 +62,7 @@ class View:
     def __post_init__(self) -> None:
         if self.profile.type_index(self.sample) is None:
             have = ", ".join(kind for kind, _unit in self.profile.types)
-            why = "frees were not counted, so what was ever allocated is not known"
+            why = "frees were not counted, so the sum of all allocations is not known"
             raise UsageError(
                 f"{self.profile.source} has no {self.sample}: {why}", f"--sample takes {have} for this source"
             )
@@ -214,7 +214,7 @@ def difference(now: Profile, base: Profile) -> Profile:
         values = tuple(-value for value in sample.values)
         both.samples.append(Sample(stack, values, (*labels, (BASE, "true"))))
     if is_already(base) or is_already(now):
-        raise UsageError("a difference is no base", "give a profile that was written without --base")
+        raise UsageError("a difference cannot be a base", "give a profile that was written without --base")
     return both
 
 

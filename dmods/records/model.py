@@ -141,7 +141,7 @@ class StackUsage:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Return what tells its stack from others."""
+        """Return a key that is unique to its stack."""
         return id(self.recording), self.stack_key
 
     @property

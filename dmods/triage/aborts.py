@@ -28,7 +28,10 @@ def explain_abort(facts: ProcessFacts, signal: Signal) -> Finding:
     """Return why the process ended itself."""
     if signal.number == signals.SIGSYS:
         what = f"{facts.own_place()} made a system call that seccomp forbids"
-        or_ = "the program was made to call it (an attack): for that speaks a stack that does not lead to its code"
+        or_ = (
+            "the program was made to call it (an attack); a stack that does not lead to its code would be evidence "
+            "for this"
+        )
         return fatal("forbidden-call", CERTAIN, what, "allow the call, or do not make it", or_=or_)
     for explain in (_by_auditor, go.explain, rust.explain, cxx.explain, _by_libc, _by_memory):
         found = explain(facts)

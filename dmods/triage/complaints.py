@@ -16,7 +16,8 @@ from dmods.triage.hands import Held, block_evidence, history, in_allocator
 from dmods.triage.misuse import ONE_OWNER, RECORD, SECOND_OWNER, double_free, judge, mixed
 
 _STALE = (
-    "a stale pointer was used to write there: against it speaks a header that is overwritten from its first byte on"
+    "a stale pointer was used to write there; a header that is overwritten from its first byte on would be evidence "
+    "against this"
 )
 
 # The messages of glibc's malloc (malloc/malloc.c, all releases since 2.3; the same words since 2.26).
@@ -141,7 +142,7 @@ def _late_write(facts: ProcessFacts, caller: str, what: str, freed: Optional[Fre
         (freed.evidence,) if freed is not None else (),
         next_=(f"whatis {freed.known:#x}", "heapcheck") if freed is not None else ("heapcheck", "findstack"),
         sure=POSSIBLE,
-        or_="a block before was written far beyond its end: against it speaks that the headers between are sound",
+        or_="a block before was written far beyond its end; sound headers between would be evidence against this",
         hands=Hands(f"malloc, which {caller} called", hurt, f"whoever still has a pointer to {hurt}" if hurt else ""),
     )
 

@@ -103,7 +103,8 @@ def _mapped(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Findi
             f"a write to read-only memory in {where}",
             "copy a string constant before it is changed",
             _at(address, text),
-            or_="mprotect() made the memory read-only on purpose: for that speaks a mapping without a file (maps)",
+            or_="mprotect() made the memory read-only on purpose; a mapping without a file (maps) would be evidence "
+            "for this",
         )
     return _wild(facts, signal, where, text)
 
@@ -132,15 +133,15 @@ def _wild(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Finding
 
 
 def _flipped(facts: ProcessFacts, value: Optional[int]) -> str:
-    """Return what speaks for and against a bit of memory that flipped: a mapping at one bit's distance."""
+    """Return the evidence for and against a bit of memory that flipped: a mapping at one bit's distance."""
     if value is None or facts.target.arch.word != _WIDE or facts.private:
         return "memory that is not ECC may have flipped a bit: nothing in one dump shows it"
     near = [bit for bit in range(_BITS) if mapping_at(facts.target, value ^ 1 << bit) is not None]
     if len(near) != 1:
-        return "a bit of memory flipped: against it speaks that no single bit leads to memory of the process"
+        return "a bit of memory flipped; evidence against this: no single bit leads to memory of the process"
     return (
-        f"a bit of memory flipped: bit {near[0]} leads from it to memory of the process; against it speaks that "
-        "pointers are overwritten far more often"
+        f"a bit of memory flipped: bit {near[0]} leads from it to memory of the process; evidence against "
+        "this: pointers are overwritten far more often"
     )
 
 
@@ -199,7 +200,7 @@ def _soundness(facts: ProcessFacts) -> str:
         facts.provide("heap")
     except CannotCheck:
         return ""
-    return ": the heap is damaged (heapcheck)" if facts.damaged else "; against it speaks that the heap is sound"
+    return ": the heap is damaged (heapcheck)" if facts.damaged else "; evidence against this: the heap is sound"
 
 
 def _null_table(facts: ProcessFacts) -> Optional[tuple[int, str]]:

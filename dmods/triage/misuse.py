@@ -20,8 +20,8 @@ from dmods.triage.names import function_of
 
 ONE_OWNER = "set a pointer to NULL when its block is freed, or let one owner free it"
 SECOND_OWNER = (
-    "the block was allocated again in between, and its first owner freed it late: for that speaks a block in use with "
-    "another content than the caller expects"
+    "the block was allocated again in between, and its first owner freed it late; a block in use whose content "
+    "is not what the caller expects would be evidence for this"
 )
 RECORD = "`dmods run --audit audit,log,guards -- PROG` records who frees and who overruns"
 GLIBC = "glibc malloc"
@@ -115,7 +115,8 @@ def _invalid(facts: ProcessFacts, given: Given, where: str, block: Optional[Bloc
     or_ = "the variable held a block before, and this address was written over it"
     if in_heap:
         or_ = (
-            "the pointer is right, and its block's header was overwritten: against it speaks that no header is damaged"
+            "the pointer is right, and its block's header was overwritten; undamaged headers would be evidence "
+            "against this"
         )
     hurt = f"the block at {block.address:#x}" if block is not None else ""
     return fatal(

@@ -24,7 +24,7 @@ DESCRIPTION = (
     "evidence, what to do, and what to type next. Then follow what holds the most memory of a process, the crash,\n"
     "where memory went (the parts add up to 100 %), all further findings, and what could not be known. A healthy\n"
     "process has no finding. Its largest holder is named all the same, and is a suspect if `suspects` says so.\n"
-    "The text fits on a screen of 80x24 where that can be. Its last line says what it leaves out, and -v shows all.\n"
+    "The text fits on a screen of 80x24 if possible. Its last line says what it leaves out, and -v shows all.\n"
     "Each check has its own time. A check that takes longer, or that cannot run, says so in one line."
 )
 EXAMPLES = (

@@ -217,8 +217,8 @@ WALKERS: Mapping[str, Walker[Kernel, Optional[str]]] = {
     ),
     "task": Walker("every thread: its task_struct", _TASK, _tasks),
     "kmem_cache": Walker("slab caches", _NAMED, _caches),
-    "slab": Walker("allocated objects of a slab cache", _ONE, _slab, "(which it needs) the cache, by its name"),
-    "freeslab": Walker("free objects of a slab cache", _ONE, _free_slab, "(which it needs) the cache, by its name"),
+    "slab": Walker("allocated objects of a slab cache", _ONE, _slab, "(required) the name of the cache"),
+    "freeslab": Walker("free objects of a slab cache", _ONE, _free_slab, "(required) the name of the cache"),
     "bufctl": Walker(
         "records of allocated slab objects (slub_debug=U)", _BUFCTL, _bufctls, "only those of that slab cache"
     ),

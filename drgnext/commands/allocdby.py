@@ -51,7 +51,7 @@ def report(kernel: Kernel, args: argparse.Namespace, name: str, freed: bool) -> 
 COMMAND = Command(
     name="allocdby",
     summary="the slab objects that a task allocated and that are still there, newest first",
-    description="Needs slub_debug=U on the kernel's command line. Pid 0 is what interrupts and idle CPUs allocated.",
+    description="Needs slub_debug=U on the kernel's command line. Pid 0 stands for interrupts and idle CPUs.",
     run=run,
     arguments=(TOP, *CALLER_ARGUMENTS, THREAD),
     requires=(KERNEL,),

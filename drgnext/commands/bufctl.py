@@ -33,8 +33,8 @@ COMMAND = Command(
     name="bufctl",
     summary="the record of a slab object: who allocated it, or who freed it, and when",
     description=(
-        "Needs slub_debug=U on the kernel's command line. ADDR of the line is the struct track. TIMESTAMP is in ns\n"
-        "since the boot. THRD is the pid. For a free object it is the last free."
+        "Needs slub_debug=U on the kernel's command line. ADDR is the address of the struct track. TIMESTAMP is in\n"
+        "ns since the boot. THRD is the pid. The record of a free object is that of its last free."
     ),
     run=run,
     arguments=(

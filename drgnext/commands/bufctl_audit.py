@@ -26,8 +26,8 @@ COMMAND = Command(
     name="bufctl_audit",
     summary="the record of a slab object with its stack, in mdb's layout",
     description=(
-        "Needs slub_debug=U on the kernel's command line. TIMESTAMP is in ns since the boot. THREAD is the pid. For a\n"
-        "free object it is the last free; JSON also has who had allocated it."
+        "Needs slub_debug=U on the kernel's command line. TIMESTAMP is in ns since the boot. THREAD is the pid. The\n"
+        "record of a free object is that of its last free; JSON also has who had allocated the object."
     ),
     run=run,
     arguments=(*CALLER_ARGUMENTS, ADDRESS),

@@ -194,9 +194,10 @@ COMMAND = Command(
     summary="compare with an older dump of the machine: which kind of page, slab cache and process grew",
     description=(
         "In the shell give the older dump first: `dmods growth old.vmcore new.vmcore -s VMLINUX`. In drgn the open\n"
-        "dump is the newer one. Sentences say what grew by 1% of all memory, and what is behind it. The tables have\n"
-        "the kinds of pages (as `memstat -v`), the slab caches (as `kmastat`; OBJECTS are those in use) and the\n"
-        "processes (RSS and swap, as `ps`) that changed, the largest growth first. OLD + GROWTH = NOW to the byte.\n\n"
+        "dump is the newer one. Sentences say what grew by 1% of all memory, and which processes or caches grew with\n"
+        "it. The tables have the kinds of pages (as `memstat -v`), the slab caches (as `kmastat`; OBJECTS are those\n"
+        "in use) and the processes (RSS and swap, as `ps`) that changed, the largest growth first. OLD + GROWTH = NOW\n"
+        "to the byte.\n\n"
         "A process is the same in both if its pid and its start are. Dumps of different runs of a machine are\n"
         "compared by the names of the processes. Both dumps take the same -s and --btf."
     ),

@@ -160,11 +160,11 @@ def _lines(chain: list[Wait], deadlock: bool) -> list[str]:
 COMMAND = Command(
     name="locks",
     summary="tasks in uninterruptible sleep, the lock that each waits for, who holds it, and the chain behind that",
-    description="""Mutexes, rwsems (r: for reading, w: for writing), semaphores and rt_mutexes are known; of PREEMPT_RT
-also spinlocks and rwlocks. For another wait the function that sleeps is shown. A rwsem that readers hold names only the
-last that took it; with PREEMPT_RT it names no reader. A semaphore names a holder only in newer kernels. BEHIND is the
-number of tasks whose chain ends at that holder.
-Locks on files (flock, POSIX, leases) follow where somebody waits for one; -a shows all, as /proc/locks does.""",
+    description="""locks knows mutexes, rwsems (r: for reading, w: for writing), semaphores and rt_mutexes, and with
+PREEMPT_RT also spinlocks and rwlocks. For any other wait it shows the function that sleeps. A rwsem that readers hold
+names only the last reader that took it; with PREEMPT_RT it names no reader. A semaphore names a holder only in newer
+kernels. BEHIND is the number of tasks whose chain ends at that holder.
+Locks on files (flock, POSIX, leases) follow if a task waits for one; -a shows all, as /proc/locks does.""",
     run=run,
     arguments=(
         Argument(

@@ -118,9 +118,9 @@ COMMAND = Command(
   Page cache        other files and block devices: mapped, dirty, under writeback or locked
   Free (cachelist)  clean file pages that nothing maps: valid content, free at once
   Free (freelist)   free
--v shows the kinds of pages that these lines are made of, and counters of the kernel. A counter tells how many pages,
-and not which: its pages are among those above. With OpenZFS, -v also shows its cache. Offline memory blocks are not
-counted.
+-v shows the kinds of pages that these lines are made of, and counters of the kernel. A counter has a number of pages,
+and does not say which pages: the kinds above include them. With OpenZFS, -v also shows its cache. Offline memory
+blocks are not counted.
 The line "Unknown" appears only if the dump lacks struct pages, or they are damaged.""",
     run=run,
     arguments=(

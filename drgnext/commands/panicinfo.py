@@ -238,7 +238,7 @@ COMMAND = Command(
         "message is the first line of what led to the panic, not the message of panic() at the end. The pc and\n"
         "registers are those that the processor saved when it trapped. If panic was called without a trap (sysrq),\n"
         "the output says who called it. If the stack goes through a kprobe, a callback of ftrace or a BPF program,\n"
-        "all of these are listed. Where there is neither vmlinux nor BTF, the log is shown, and what VMCOREINFO has."
+        "all of these are listed. Without vmlinux and BTF, panicinfo shows the log and VMCOREINFO."
     ),
     run=run,
     arguments=(
@@ -246,7 +246,7 @@ COMMAND = Command(
             "-v",
             "--verbose",
             action="store_true",
-            help="also show all loaded modules; of a bare log, all of it",
+            help="also show all loaded modules; without vmlinux and BTF: the whole log",
         ),
     ),
     requires=(KERNEL, BARE_KERNEL),

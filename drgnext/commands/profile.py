@@ -46,7 +46,9 @@ COMMAND = Command(
     run=run,
     arguments=(
         *VIEW_ARGUMENTS,
-        Argument("--sample", choices=[name for name, _unit in IN_USE], default=SPACE, help="(inuse_space)"),
+        Argument(
+            "--sample", choices=[name for name, _unit in IN_USE], default=SPACE, help="the value to count (inuse_space)"
+        ),
         *FILTER_ARGUMENTS,
         Argument("--by", choices=(FUNCTION, FILE, LIBRARY), default=FUNCTION, help="what makes a row (function)"),
         TOP_ARGUMENT,

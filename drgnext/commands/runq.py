@@ -69,9 +69,9 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
 COMMAND = Command(
     name="runq",
     summary="what each CPU runs, what waits for it and for how long, and the load averages",
-    description="""CLOCK LAG is how far the clock of a run queue is behind: how long this CPU has not scheduled and
-taken no tick. An idle CPU lags without harm. A busy CPU that lags by seconds had interrupts disabled. A throttled task
-has used up its control group's share of the period (cpu.max), and waits for the next one.""",
+    description="""CLOCK LAG is how far the clock of a run queue is behind. For so long this CPU has neither
+scheduled nor taken a tick. An idle CPU lags without harm. A busy CPU that lags by seconds had interrupts disabled.
+A throttled task has used up its control group's share of the period (cpu.max), and waits for the next one.""",
     run=run,
     requires=(KERNEL,),
     examples=(("runq", "the CPUs, and the tasks that are ready"),),

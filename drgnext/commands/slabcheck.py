@@ -155,12 +155,13 @@ def _culprits(kernel: Kernel, slabs: SlabObjects, rows: list[tuple[Value, ...]])
 
 COMMAND = Command(
     name="slabcheck",
-    summary="damage to slab objects: freelists that lead astray, overwritten red zones and poison",
+    summary="damage to slab objects: broken freelists, overwritten red zones and poison",
     description=(
-        "Checks the freelist of each slab, CPU and sheaf, and the counts of each slab. With slub_debug=Z and P on the\n"
-        "kernel's command line, also the red zones around objects and the poison in free ones. CULPRIT is the object\n"
-        "that is likely to have done it: the object before, where its neighbour's beginning is damaged; the object\n"
-        "itself, where what is behind it is, or where it was written after it was freed.\n\n"
+        "slabcheck checks the freelist of each slab, CPU and sheaf, and the counts of each slab. With slub_debug=Z\n"
+        "and P on the kernel's command line, it also checks the red zones around objects and the poison in free\n"
+        "objects. CULPRIT is the object whose user probably did the damage. If the beginning of an object is damaged,\n"
+        "it is the object before. If the bytes behind an object are damaged, or an object was written after it was\n"
+        "freed, it is this object.\n\n"
         "Exit status 4 means that no verdict is possible: nothing is damaged, and the dump lacks pages of slabs."
     ),
     run=run,

@@ -87,10 +87,10 @@ def _state(text: str) -> str:
 COMMAND = Command(
     name="sockets",
     summary="sockets: state, unread and unsent bytes, addresses, and the process that holds each, or why nobody does",
-    description="""RECV is the number of bytes that nobody has read, SEND of those that the peer has not acknowledged.
-For a listener they are the connections that wait to be accepted, and how many may wait. IDLE is the time since data
-last came or went, for TCP. HELD BY is the pid, the name and the number of the file. A socket that no process has open
-is one of these:
+    description="""RECV is the number of bytes that the program has not read, SEND of bytes that the peer has not
+acknowledged. For a listener, RECV is the number of connections that wait to be accepted, SEND how many may wait. IDLE
+is the time since data last came or went, for TCP. HELD BY is the pid, the name and the number of the file. A socket
+that no process has open is one of these:
   in flight     only a message on a unix socket has it (SCM_RIGHTS)
   orphan        closed, but with data to send, or waiting for the peer
   not accepted  the program has not called accept() yet

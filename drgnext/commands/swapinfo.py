@@ -58,8 +58,8 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
 COMMAND = Command(
     name="swapinfo",
     summary="swap areas with their use, and the processes with most in swap",
-    description="""Processes may have less in swap than is used: shared memory and tmpfs are swapped, too.
-It may be more, because processes that were forked share pages.""",
+    description="""The sum of the processes may be smaller than the swap in use: shared memory and tmpfs are swapped,
+too. It may be larger, because forked processes share pages.""",
     run=run,
     arguments=(
         Argument("--top", metavar="N", type=positive, default=10, help="how many processes (default %(default)s)"),

@@ -47,7 +47,7 @@ COMMAND = Command(
     name="timers",
     summary="timers that are set: when each expires, its function, and the task that it wakes",
     description="""The timers of the wheel ("jiffies") and the high-resolution ones are listed together, the next to
-expire first. A timer that is late by much was held up: interrupts or softirqs were disabled on its CPU. A panic
+expire first. A timer that is very late was held up: interrupts or softirqs were disabled on its CPU. A panic
 itself takes some ticks.""",
     run=run,
     arguments=(Argument("--top", metavar="N", type=positive, help="only the first N"),),

@@ -78,10 +78,10 @@ def _sorted(sums: Iterable[tuple[Key, Sum]]) -> list[tuple[Key, Sum]]:
 COMMAND = Command(
     name="vmalloc",
     summary="areas of vmalloc, vmap, ioremap and per-CPU memory, summed by the code that asked for them",
-    description="""These are the areas that /proc/vmallocinfo lists. BYTES are addresses: an area ends with a page that
-guards it, and ioremap maps devices. PAGES are the pages of memory that areas own. Areas of per-CPU memory, and those of
-vm_map_ram(), own none here: the pages of the former are "per-CPU" in memstat -v. The kernel does not note who called
-vm_map_ram(). `walk vmap` lists every area.""",
+    description="""These are the areas that /proc/vmallocinfo lists. BYTES counts address space: an area ends with a
+guard page, and ioremap maps devices. PAGES counts the pages of memory that the areas own. Areas of per-CPU memory and
+of vm_map_ram() own no pages here: memstat -v counts the pages of the former as "per-CPU". The kernel does not note who
+called vm_map_ram(). `walk vmap` lists every area.""",
     run=run,
     arguments=(Argument("--top", metavar="N", type=positive, help="only the N callers with the most bytes"),),
     requires=(KERNEL,),

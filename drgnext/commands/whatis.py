@@ -194,7 +194,7 @@ COMMAND = Command(
         "For a slab object, whatis shows its cache and the offset in the object. It says whether the object is\n"
         "allocated, free (and on which list) or leaked. With slub_debug=U it says who allocated it. A free object\n"
         "keeps the records of who had allocated and who freed it. Its bytes follow, and the places of pointers to\n"
-        "it. Of a per-CPU variable, it shows the address of each possible CPU's own."
+        "it. For a per-CPU variable, it shows the address of each possible CPU's copy."
     ),
     run=run,
     arguments=(

@@ -215,12 +215,12 @@ COMMAND = Command(
     name="workqueues",
     summary="works in flight and works that wait: by workqueue and pool, since when, and which worker sleeps in what",
     description="""A work is in flight while a worker runs it, pending while it waits for a worker, and inactive while
-its workqueue has as many active works as it may have (MAX: max_active). FOR is how long a work has run: with a + at
-least so long, because many kernels do not note when it began. For the first pending work it is how long
-the pool has begun none. IN is the function that the worker sleeps in, and the state of its task. A work that waits as
-wq_barrier_func is a mark: a task that flushes waits for the works before it. Works behind one in flight need its
-worker. Delayed works follow, with the time until they are due; a minus means late. A work of queue_rcu_work() is not in
-a list until RCU's grace period has ended.""",
+its workqueue has as many active works as it may have (MAX: max_active). FOR is how long a work has run. A + means
+"at least", because many kernels do not note when a work began. For the first pending work, FOR is how long its pool
+has begun no work. IN is the function that the worker sleeps in, and the state of its task. A work with the function
+wq_barrier_func is a barrier: a task that flushes waits for the works before it. A work that is listed behind one in
+flight must wait for the same worker. Delayed works follow, with the time until they are due; a minus means late. A work
+of queue_rcu_work() is not in a list until RCU's grace period has ended.""",
     run=run,
     arguments=(
         Argument("name", metavar="NAME", nargs="?", help="only this workqueue"),

@@ -100,9 +100,9 @@ COMMAND = Command(
     name="zfs",
     summary="OpenZFS: the memory of its cache, and how full the metaslabs of its pools are",
     description=f"""A metaslab with more than {NEARLY_FULL} % in use (metaslab_df_free_pct is 4) looks for the best
-fit: writes to it take much longer. SHARE% is the share of such metaslabs in a vdev. The pool gets slow as it nears
-100, even if other metaslabs of the pool have room. FULL% and FRAG% of a vdev are those of its metaslabs; a metaslab
-says its largest free segment only while it is loaded.
+fit: writes to it take much longer. SHARE% is the share of such metaslabs in a vdev. A pool gets slow when SHARE% nears
+100, even if other metaslabs of the pool have room. FULL% and FRAG% of a vdev are those of its metaslabs; the
+largest free segment of a metaslab is known only while it is loaded.
 In the table of the ARC, the lines that are part of its size add up to it. Data and metadata lie in pages, in small
 blocks, and in buffers of programs that read. memstat -v shows the same table beside all memory.""",
     run=run,

@@ -218,6 +218,8 @@ def test_every_name_of_the_shell_has_help() -> None:
         done = dmods("help", name)
         assert done.returncode == 0
         assert f"dmods {name} " in done.stdout
+        assert "%%" not in done.stdout  # only argparse's own texts double the sign
+        assert ("%p" in done.stdout) == (name == "run")
 
 
 def test_the_list_of_commands_by_its_option() -> None:

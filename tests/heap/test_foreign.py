@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.errors import UserError
 from dmods.heap.verdict import NO_VERDICT
+from dmods.machine.core_doctor import core_findings
 from fixtures import answers, cores, judge, tcmallocs
 from tests.corekit import HERE, compile_c, kernel_core
 
@@ -134,6 +136,19 @@ def test_no_heap_says_why(program: str, variant: str, reason: str) -> None:
     assert answer["verdict"]["reason"].startswith("no heap: ")
     assert reason in answer["verdict"]["reason"]
     assert answer["notes"][0].startswith("no heap: ")
+
+
+def test_commands_agree_on_why_there_is_no_heap() -> None:
+    """Each command that misses the heap gives the reason that findleaks gives."""
+    target = CoreFile(str(cores.take("nomalloc").core))
+    reason = answers.answer(target, "findleaks")["verdict"]["reason"]
+    assert reason.startswith("no heap: malloc of libc.so.6 has no arena")
+    for command in ("owners", "types", "heapsizes", "malloc_stats", "heapcheck"):
+        assert reason in answers.answer(target, command)["notes"], command
+    with pytest.raises(UserError) as profile:
+        answers.answer(target, "profile")
+    assert profile.value.what == reason
+    assert [remark.found for remark in core_findings(target) if remark.what == "heap"] == [reason]
 
 
 def test_no_heap_says_that_the_dump_lacks_it(tmp_path: Path) -> None:

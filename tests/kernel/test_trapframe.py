@@ -35,7 +35,7 @@ def test_the_stacks_are_the_right_ones(release: str, crash: str, dump: str) -> N
 @pytest.mark.parametrize("release", ["6.1", "6.12", "5.10", "sid"])
 def test_drgn_takes_the_caller_of_a_jump_to_null_for_interrupted(release: str) -> None:
     lie = died(release, "jump").traps[0]["lie"]
-    assert "drgn says of its caller what comes after the call: guest_crash_jump" in lie
+    assert "drgn names the code after the call in its caller: guest_crash_jump" in lie
 
 
 @pytest.mark.parametrize("release", ["6.1", "6.12"])

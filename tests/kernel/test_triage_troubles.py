@@ -181,7 +181,7 @@ def test_what_lies_across_blocks(release: str) -> None:
     assert into["loop0"] == int(guest.said["/sys/block/loop0/loop/offset"]) % 4096
     # Cylinders of 255 * 63 sectors, and blocks of 8: lcm(16065, 8) / 16065.
     (third,) = (each for each in found(release)["misaligned"] if each.subject == f"{parts}3")
-    assert "only every 8th is aligned" in third.remedy
+    assert "only every 8th cylinder is aligned" in third.remedy
     listed = {
         row["name"]: row for row in answers.by_name(answers.answer(opened(release), "disks", side=KERNEL))["disks"]
     }

@@ -225,7 +225,7 @@ def test_a_difference_adds_up_to_the_byte(tmp_path: Path) -> None:
     page = written(new, tmp_path, "diff.html", "--base", str(old.core)).read_text()
     assert "up4" in page
     assert "down4" in page
-    with pytest.raises(UsageError, match="a difference is no base"):
+    with pytest.raises(UsageError, match="a difference cannot be a base"):
         top(new, "--base", str(tmp_path / "diff.pb.gz"))
 
 

@@ -135,7 +135,7 @@ def _busy_kernel() -> Triage:
     """Return a triage as of a kernel that hangs: long sentences, commands that name a dump and its vmlinux."""
     what = (
         "CPU 1 takes no interrupts for at least 41.6s, with interrupts off: it runs irqsoff (101) in f+0x12, called by "
-        "hang_write, proc_reg_write, vfs_write; for it wait 1 call from other CPUs, RCU's grace period for 39.5s"
+        "hang_write, proc_reg_write, vfs_write; waiting for it: 1 call from other CPUs, RCU's grace period for 39.5s"
     )
     typed = tuple(f"dmods {name} dump.202611281200 -s /usr/lib/debug/boot/vmlinux-6.1.0-50-amd64" for name in "abc")
     remedy = "look at the loop in this function or in its callers, and at what it waits for"

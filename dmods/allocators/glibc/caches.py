@@ -161,7 +161,7 @@ def _shapes_of(chunk: int, word: int, slack: int) -> list[_Shape]:
 def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, *, trusted: bool, may_be_empty: bool) -> bool:
     """Return whether counters and entries agree, and every entry is a chunk of its bin's size.
 
-    `trusted`: a thread points to the block, so a little damage does not speak against it.
+    `trusted`: a thread points to the block, so a little damage is no evidence against it.
     """
     word = words.size
     data = words.image.read(address, shape.size(word))

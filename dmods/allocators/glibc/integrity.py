@@ -145,5 +145,5 @@ def _without_key(heap: State, blocks: Sequence[int]) -> _BadLink:
     words, keys = heap.process.words, heap.caches.keys
     known = [number for number, block in enumerate(blocks) if words.at(block + words.size) in keys]
     strays = blocks[known[-1] + 1 :] if known else blocks
-    text = f"leads to {strays[0]:#x}, which has not the key of a freed chunk" if strays else ""
+    text = f"leads to {strays[0]:#x}, which does not have the key of a freed chunk" if strays else ""
     return _BadLink(blocks[known[-1]] if known else None, strays, text)

@@ -58,7 +58,7 @@ def noted_sizes(words: Words, parameters: Parameters) -> Iterator[tuple[int, int
 def _parameters_at(
     words: Words, data: Sequence[int], raw: bytes, i: int, base: Optional[int]
 ) -> Iterable[tuple[int, tuple[int, ...]]]:
-    """Yield how much speaks for a candidate, and the fields of Parameters behind `address`."""
+    """Yield how strong the evidence for a candidate is, and the fields of Parameters behind `address`."""
     mapped, most_mapped, sbrk_base = data[i - 2], data[i - 1], data[i]
     bins, limit, fill = data[i + 1], data[i + 2], data[i + 3]
     tcache = 1 <= bins <= _MOST_BINS and 8 <= limit <= 1 << 23 and fill <= 0xFFFF

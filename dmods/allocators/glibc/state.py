@@ -161,7 +161,7 @@ class State(Heap):
         """Return a note for each arena that was locked."""
         return [
             f"the arena at {arena.address:#x} was locked: a thread was inside malloc, "
-            "a block in its hands may be reported"
+            "and the block that it works on may be reported"
             for arena in self.all
             if arena.locked
         ]

@@ -120,7 +120,7 @@ def _choose(words: Words, root: int, layouts: Sequence[Layout], notes: list[str]
         refused.append(f"{layout.name}: {tried.fault_count} of {tried.entries} extents fail ({checks})")
     if notes:
         return None  # the notes name the most likely address already
-    notes.append(f"what may be jemalloc's radix tree at {root:#x} is read by no layout: {'; '.join(refused)}")
+    notes.append(f"the data at {root:#x} may be jemalloc's radix tree, but fits no known layout: {'; '.join(refused)}")
     return None
 
 

@@ -130,7 +130,7 @@ def _recording(reader: Reader) -> Recording:
     mean = 1 << lg if lg else 0
     notes = []
     if not known:
-        notes.append(f"{NAME}: how far apart its samples are is not known; 1 << {lg} bytes, the default, is taken")
+        notes.append(f"{NAME}: the distance between its samples is not known; 1 << {lg} bytes, the default, is assumed")
     return Recording(
         NAME,
         lambda: _load(reader, blocks, recents, mean),

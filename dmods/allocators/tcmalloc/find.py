@@ -28,7 +28,7 @@ def find_tcmallocs(target: Target, owned: Ranges) -> Found:
     found, refused = walked(target)
     heaps = _heaps(target, [one for one in found if one.central[0] not in owned])
     at_fault = [(at, check) for at, check in refused if at not in owned]
-    texts = [f"what may be tcmalloc's central cache at {at:#x} is not read: {check}" for at, check in at_fault]
+    texts = [f"the data at {at:#x} may be tcmalloc's central cache, but is not read: {check}" for at, check in at_fault]
     if not heaps and not texts:
         texts = _unread(target, "nothing in its data looks like the central cache of gperftools 2.7 to 2.18")
     return Found(heaps, texts)

@@ -88,8 +88,8 @@ def _recording(target: Target, samples: Samples) -> Recording:
     notes = []
     if distance is None:
         notes.append(
-            f"{NAME}: how far apart its samples are is not known ({VARIABLE} is not in the environment); "
-            f"{_RECOMMENDED} bytes are taken, which gperftools recommends"
+            f"{NAME}: the distance between its samples is not known ({VARIABLE} is not in the environment); "
+            f"{_RECOMMENDED} bytes are assumed, which gperftools recommends"
         )
     mean = distance or _RECOMMENDED
 

@@ -1,4 +1,4 @@
-"""Where the fields of struct g and struct m are in a process: proven on its own goroutines, and on no release's word.
+"""Where the fields of struct g and struct m are in a process. Its own goroutines prove that, and no release is assumed.
 
 The order of the fields is that of runtime/runtime2.go, Go 1.18 to 1.27. Releases added and removed fields between.
 """

@@ -60,8 +60,8 @@ def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence], hu
         tuple(evidence),
         ("heapcheck",),
         remedy_confidence=POSSIBLE,
-        alternative="the process was dumped in the middle of malloc or free: for that speaks a locked arena",
-        hands=Hands("this look at the dump, and nobody before", hurt),
+        alternative="the process was dumped in the middle of malloc or free; a locked arena would be evidence for this",
+        hands=Hands("only dmods, in this dump", hurt),
     )
 
 

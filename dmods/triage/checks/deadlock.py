@@ -124,7 +124,7 @@ def _deadlock(facts: ProcessFacts, cycle: list[Wait], waiting: int) -> Finding:
         evidence,
         (*steps, "stacks"),
         weight=1 << 40,
-        alternative="one of the mutexes was overwritten: for that speaks an owner that does not sleep",
+        alternative="one of the mutexes was overwritten; an owner that does not sleep would be evidence for this",
         hands=Hands(holds=", ".join(f"thread {wait.owner}" for wait in cycle[:3])),
     )
 

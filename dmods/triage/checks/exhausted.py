@@ -16,7 +16,7 @@ from dmods.triage.facts import ProcessFacts
 LARGE = 1 << 30  # bytes of a heap: if one thing holds half of it, that is worth a word
 _HALF = 0.5
 _FIFTH = 0.2  # of the memory of a process that ran out of it
-_REMEDY = "ask whether it should hold so much: bound it, or drop what is old"
+_REMEDY = "decide whether it should hold so much: bound it, or drop old entries"
 
 
 def run(facts: ProcessFacts) -> Iterator[Said]:

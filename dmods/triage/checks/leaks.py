@@ -58,8 +58,8 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         alternative=f"{odd:,} of the blocks are in use: words at odd places or with a tag lead to them, as in packed "
         "structures and lists without locks (findleaks has a note)"
         if odd
-        else "the program keeps these pointers in another form (XORed, compressed, in a file): against it "
-        "speaks that findleaks knows the usual forms",
+        else "the program keeps these pointers in another form (XORed, compressed, in a file); evidence against this: "
+        "findleaks knows the usual forms",
         hands=Hands(
             hurt=f"{_blocks(first)}{f', allocated by {first.caller.text}' if first.record is not None else ''}",
             holds="nobody",

@@ -77,7 +77,7 @@ def _finding(facts: ProcessFacts, some: Sequence[Unjoined], lost: int) -> Findin
 
 CHECK = Check(
     "unjoined",
-    "8 threads, or stacks of 40 MB, ended and nobody can join them; or 16 could, four for each living thread",
+    "nobody can join 8 threads that ended, or threads with stacks of 40 MB; or 16 ended, and four for each living one",
     run,
     seconds=30,
 )

@@ -66,7 +66,7 @@ class Fleet:
         if self.buckets and len(self.dumps) > 1:
             lines.append(_most(self.buckets, len(self.dumps)))
         for each in self.shared[:2]:
-            size = f", {human_size(each.bytes)} in the middle one" if each.bytes else ""
+            size = f", {human_size(each.bytes)} in the median dump" if each.bytes else ""
             about = f" ({each.subject})" if each.subject else ""
             lines.append(f"{each.dumps:,} of them have the same finding: {each.kind}{about}{size}.")
         if self.cut:
@@ -153,7 +153,7 @@ def _shared_row(each: Shared, total: int) -> tuple[Value, ...]:
 
 def _common(each: Shared, total: int) -> str:
     about = f" ({each.subject})" if each.subject else ""
-    size = f", {human_size(each.bytes)} in the middle one" if each.bytes else ""
+    size = f", {human_size(each.bytes)} in the median dump" if each.bytes else ""
     return f"{each.dumps:,} of {total:,} have {each.kind}{about}{size}"
 
 

@@ -108,7 +108,8 @@ def _fatal_error(facts: ProcessFacts, number: int) -> Finding:
         f"Go's runtime ended the program{by}: {said}",
         remedy,
         next=("stacks",),
-        alternative="C code or unsafe code of the process damaged the runtime: against it speaks a program without cgo",
+        alternative="C code or unsafe code of the process damaged the runtime; a program without cgo would be "
+        "evidence against this",
     )
 
 

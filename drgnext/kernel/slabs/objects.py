@@ -135,8 +135,8 @@ class SlabObjects:
         cut = [one for one in self.usage() if one.cut]
         if cut:
             self.own_notes.append(
-                f"lists of free objects of {len(cut)} caches lead into pages that the dump lacks: of these caches, at "
-                "most so many objects are in use, and at least so many are free"
+                f"lists of free objects of {len(cut)} caches lead into pages that the dump lacks: for these "
+                "caches, objects in use are upper bounds, and free objects are lower bounds"
             )
 
     @cached_property

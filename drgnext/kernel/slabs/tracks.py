@@ -98,7 +98,7 @@ class SlabUser:
 
     @property
     def identity(self) -> Stack:
-        """Return what tells its stack from others."""
+        """Return a key that is unique to its stack."""
         return self.stack
 
     @property

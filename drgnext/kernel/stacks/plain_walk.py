@@ -83,7 +83,7 @@ def wrong_frames(threads: Threads, stack: Stack, n: int, plain: Optional[list[Pl
     if caller is not None and not caller.exact:
         wrong = next((one for one in plain if one.pc == caller.pc and one.interrupted), None)
         if wrong is not None:
-            said.append(f"drgn says of its caller what comes after the call: {wrong.names[0]} ({wrong.source})")
+            said.append(f"drgn names the code after the call in its caller: {wrong.names[0]} ({wrong.source})")
     return said
 
 

@@ -68,7 +68,7 @@ def _remedy(one: Layout, grain: int, off: int) -> str:
     start = (one.start + off) // SECTOR
     if start and one.start // SECTOR % _CYLINDER == 0:
         every = sectors // gcd(_CYLINDER, sectors)  # lcm(cylinder, block) in cylinders
-        return f"begin it at sector {start}: of the cylinders that it was laid out by, only every {every}th is aligned"
+        return f"begin it at sector {start}: it begins at a cylinder now, and only every {every}th cylinder is aligned"
     return f"begin it at sector {start}, or at a multiple of 2048 as parted does"
 
 

@@ -42,7 +42,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
         "lower zfs_arc_min: the ARC may not shrink" if kept else "lower zfs_arc_max, so that programs have room",
         next=("zfs", "memstat -v"),
         weight=found.size,
-        alternative="programs need more than there is, with or without a cache: the largest processes tell",
+        alternative="programs need more than there is, with or without a cache: look at the largest processes",
     )
 
 

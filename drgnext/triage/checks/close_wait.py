@@ -43,7 +43,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
             [_evidence(one) for one in own[:_LISTED]],
             (f"sockets {pid}" if pid else "sockets --unheld", f"files {pid}" if pid else "sockets"),
             weight=len(own),
-            alternative="the process is only slow, and closes them later: against it speaks their age",
+            alternative="the process is only slow, and closes them later; their age is evidence against this",
         )
 
 

@@ -41,7 +41,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
             LIKELY,
             f"{task.comm} ({task.pid}) has {human_size(process.rss)} of {human_size(total)} of memory"
             f"{f', {parts}' if parts else ''}; {human_size(available)} are available",
-            "ask whether it should have so much; a memory cgroup bounds it",
+            "decide whether it should have so much; a memory cgroup bounds it",
             [Evidence(each.address, _evidence(facts, each)) for each in mappings],
             ("ps --top 10", "memstat -v"),
             weight=process.rss,

@@ -59,7 +59,7 @@ def _deadlock(chain: list[Wait]) -> Finding:
         [Evidence(wait.lock, f"{wait.kind} {wait.name}".strip()) for wait in chain[:_NAMED]],
         ("locks", *(f"findstack {wait.task.pid}" for wait in chain[:2])),
         weight=1 << 50,
-        alternative="one of the locks was overwritten: for that speaks an owner that does not sleep",
+        alternative="one of the locks was overwritten; an owner that does not sleep would be evidence for this",
     )
 
 
@@ -78,7 +78,7 @@ def _held(facts: KernelFacts, waiting: list[tuple[Process, list[Wait]]]) -> Find
         [Evidence(wait.lock, f"{wait.kind} {wait.name}".strip())],
         ("locks", f"findstack {owner.pid}" if owner is not None else "stacks"),
         weight=(oldest.age or 0) // 1_000_000,
-        alternative="the holder is well and only slow: against it speaks the time",
+        alternative="the holder is well and only slow; the time is evidence against this",
         hands=Hands(holds=_name(owner)),
     )
 
@@ -97,7 +97,7 @@ def _asleep(others: list[Process]) -> Finding:
         [Evidence(oldest.task.address, f"task {_name(oldest.task)}")],
         (f"findstack {oldest.task.pid}", "inflight"),
         weight=(oldest.age or 0) // 1_000_000,
-        alternative="the wake-up was lost in the kernel: for that speaks an idle device",
+        alternative="the wake-up was lost in the kernel; an idle device would be evidence for this",
     )
 
 

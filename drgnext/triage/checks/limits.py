@@ -37,7 +37,7 @@ def _finding(use: Use) -> Finding:
         use.next,
         weight=use.used,
         subject=use.what,
-        alternative="the load needs so many: for that speaks that none of them is idle",
+        alternative="the load needs so many; evidence for this would be that none of them is idle",
         hands=Hands(holds=use.who),
     )
 

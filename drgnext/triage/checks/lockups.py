@@ -47,9 +47,12 @@ def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
         wait = f", waiting for the spinlock{lock}, whose holder the kernel does not note"
         if stall.spin.lock is not None:
             evidence.append(Evidence(stall.spin.lock, f"spinlock{lock}"))
-    or_ = "the host gave this virtual CPU no time: for that speaks steal time, and a pc that may go on"
+    or_ = (
+        "the host gave this virtual CPU no time; steal time, and a pc where the code can continue, would be evidence "
+        "for this"
+    )
     if stall.age is None and stall.spin is None:
-        or_ = "somebody halted the machine: for that speaks native_machine_halt among the callers"
+        or_ = "somebody halted the machine; native_machine_halt among the callers would be evidence for this"
     return Finding(
         f"cpu-no-{stall.lacks}",
         SERIOUS,
@@ -104,7 +107,7 @@ def _waiters(facts: KernelFacts, stall: Stall) -> str:
     period = facts.grace_period
     if period is not None and stall.cpu in period.cpus:
         parts.append(f"RCU's grace period for {age_text(period.age)}" if period.age else "RCU's grace period")
-    return f"; for it wait {', '.join(parts)}" if parts else ""
+    return f"; waiting for it: {', '.join(parts)}" if parts else ""
 
 
 def _grace_period(facts: KernelFacts) -> Iterator[Finding]:

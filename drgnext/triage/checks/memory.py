@@ -62,7 +62,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
             "add memory, or find the process whose pages are there",
             next=("swapinfo", "ps"),
             weight=swap - free,
-            alternative="what lies there is never used again: then it costs nothing, until more must go there",
+            alternative="the pages in swap are never used again: then they cost nothing, as long as there is room",
         )
     for name, share, kind, what in (
         ("SUnreclaim", _UNRECLAIMABLE, "slab-unreclaimable", "slab memory that cannot be reclaimed"),

@@ -54,7 +54,8 @@ def run(facts: KernelFacts) -> Iterator[Said]:
         evidence,
         ("panicinfo", "findstack"),
         remedy_confidence=POSSIBLE,
-        alternative="other code damaged the memory that this function used: for that speak taints and slabcheck",
+        alternative="other code damaged the memory that this function used; taints, or damage that slabcheck finds, "
+        "would be evidence for this",
     )
 
 

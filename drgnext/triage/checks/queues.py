@@ -47,7 +47,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
             ],
             (f"disks {one.disk.name}", "inflight", *([f"findstack {longest.task.pid}"] if longest else [])),
             weight=len(one.waiting) + len(one.queued),
-            alternative="a short burst: against it speaks how long the oldest has waited",
+            alternative="a short burst; the time that the oldest has waited is evidence against this",
             subject=one.disk.name,
         )
 

@@ -38,7 +38,7 @@ def _starved(facts: KernelFacts, queue: RunQueue, current: Task, waiting: Sequen
             [of_oldest],
             ("runq", f"findstack {oldest.task.pid}"),
             weight=(oldest.age or 0) // 1_000_000,
-            alternative="the hypervisor gave the CPU no time: for that speaks steal time",
+            alternative="the hypervisor gave the CPU no time; steal time would be evidence for this",
         )
     policy = next((one.policy for one in queue.tasks if one.running), "")
     first = f", a realtime task ({policy})" if policy in REALTIME else ""
@@ -53,7 +53,7 @@ def _starved(facts: KernelFacts, queue: RunQueue, current: Task, waiting: Sequen
         [Evidence(current.address, f"task {current.comm} ({current.pid})"), of_oldest],
         (f"findstack {current.pid}", "runq"),
         weight=(oldest.age or 0) // 1_000_000,
-        alternative="the hypervisor gave the CPU no time: for that speaks steal time",
+        alternative="the hypervisor gave the CPU no time; steal time would be evidence for this",
     )
 
 

@@ -80,7 +80,7 @@ def _finding(kind: str, each: list[Flow]) -> Finding:
         [_evidence(flow, peer) for flow in each[:_SEVERAL]],
         (f"sockets {owners[0].pid}" if owners else "sockets --unheld",),
         weight=slowest.busy // 1_000_000,
-        alternative="the program at the other end reads slowly: then its window closes, which it did not",
+        alternative="the program at the other end reads slowly; evidence against this: its window did not close",
         subject=kind,
     )
 
@@ -93,8 +93,8 @@ def _evidence(flow: Flow, peer: bool) -> Evidence:
 
 CHECK = Check(
     "windows",
-    "a connection with 5 ms or more to its peer was busy for 1 s, and half of that a window or buffer for less than "
-    "100 Mbit/s held it back",
+    "a connection with a round trip of 5 ms or more was busy for 1 s, and for half of that time a window or buffer "
+    "limited it to less than 100 Mbit/s",
     run,
     needs=("sockets",),
     seconds=30,

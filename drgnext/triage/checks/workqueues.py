@@ -48,7 +48,7 @@ def _blocked(one: Waiting, age: int) -> Finding:
         ("workqueues", *(f"findstack {task.pid}" for task in tasks[:_NAMED])),
         weight=age // 1_000_000,
         subject=one.name,
-        alternative="the work is well and only slow: against it speaks the time",
+        alternative="the work is well and only slow; the time is evidence against this",
     )
 
 

@@ -43,7 +43,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
             [Evidence(pool.address, f"struct spa of {pool.name}")],
             (f"zfs -v {pool.name}",),
             weight=used,
-            alternative="snapshots hold what was deleted: zfs list -t snapshot on the machine tells",
+            alternative="snapshots hold deleted files: `zfs list -t snapshot` on the machine lists them",
             subject=pool.name,
         )
 

@@ -121,7 +121,7 @@ def test_a_tree_that_no_layout_reads_is_refused_by_name(freed: CoreSet, tmp_path
     edits = {extent[0]: (1 << 64) - 1 for extent in jemalloc_heaps(heap)[0].one.extents.following(0, 1 << 20)}
     broken = find_heap(CoreFile(str(damaged(freed, tmp_path, edits))))
     assert jemalloc_heaps(broken) == []
-    (note,) = [note for note in broken.notes if "read by no layout" in note]
+    (note,) = [note for note in broken.notes if "fits no known layout" in note]
     assert "bits" in note or "leaf" in note
     assert broken.leaks().direct_count >= 0  # the rest of the answer is still given
 

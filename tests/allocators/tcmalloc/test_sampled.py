@@ -197,4 +197,4 @@ def test_a_distance_that_nobody_told(tmp_path: Path) -> None:
     (recording,) = allocation_records(damaged(made, tmp_path, {at: 0})).recordings
     assert recording.mean == 1 << 19
     (note,) = recording.notes
-    assert "how far apart its samples are is not known" in note
+    assert "the distance between its samples is not known" in note

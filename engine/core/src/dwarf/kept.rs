@@ -1,7 +1,7 @@
 //! Tables that are kept in the user's cache folder: debug information is read once, and not again by each command.
 //!
-//! A file begins with lines of text: the form with the version of this program, the path of the debug information, what tells it
-//! from all other files (device, inode, size, times), and the checksum of the rest. The rest is the table, as `postcard` writes
+//! A file begins with lines of text: the form with the version of this program, the path of the debug information, its identity
+//! (device, inode, size, times), and the checksum of the rest. The rest is the table, as `postcard` writes
 //! it. A file that differs in anything is not used, and is written anew.
 
 use std::fs::{self, File, OpenOptions};

@@ -70,7 +70,7 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
         self.search.reach(vertex, node, control)
     }
 
-    /// Takes a word of a root. Data is followed at once; what is weaker waits.
+    /// Takes a word of a root. Words of data are followed at once, and weaker words later.
     fn word(&mut self, target: usize, root: u32, rank: u32, control: &Control) -> Result<(), Stopped> {
         let Some(node) = self.graph.tables.chunk_of_word(target) else { return Ok(()) };
         if rank == END {

@@ -1,8 +1,8 @@
 //! Types spread from variables through typed pointers to blocks, and from these to others.
 //!
 //! The passes are those of mdb's `::typegraph`, more careful where C++ and C allow more. A wrong type does harm: it
-//! spreads. So a pointer names a block only where the block's size agrees, and what is weaker waits until all that is
-//! stronger has been said.
+//! spreads. So a pointer names a block only where the block's size agrees, and weaker evidence is used only after all
+//! stronger evidence.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

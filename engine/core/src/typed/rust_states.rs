@@ -1,4 +1,4 @@
-//! Values of Rust that are not always there (`MaybeUninit` and other unions): what tells it stands beside them.
+//! Values of Rust that may be uninitialized (`MaybeUninit` and other unions): a number beside a value says whether it is there.
 
 use crate::dwarf::model::{template_of, Form, Id, Number, Record, Types};
 use crate::dwarf::DebugTypes;
