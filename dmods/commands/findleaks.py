@@ -22,7 +22,7 @@ from dmods.commands._leak_tables import (
 )
 from dmods.commands._records import CALLER_ARGUMENTS, LINES, audit, callers_asked, stack_values
 from dmods.errors import ASK_WHATIS, UsageError
-from dmods.graph.typed_rows import leaks_by_type
+from dmods.graph.types.typed_rows import leaks_by_type
 from dmods.heap.block import DIRECT, INDIRECT
 from dmods.heap.blocks import arena_name
 from dmods.heap.doubtful import doubtful_blocks, doubtful_notes

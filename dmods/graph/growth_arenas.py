@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dmods.allocators.protocol import Heap
-from dmods.graph.growth_keys import Labels
+from dmods.graph.growth.keys import Labels
 from dmods.heap.process_heap import ProcessHeap
 
 

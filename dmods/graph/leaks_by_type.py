@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dmods.base.dataclass import replace
-from dmods.graph.types import TypeName, Types
+from dmods.graph.types.block_kinds import TypeName, Types
 from dmods.heap.leak_groups import NO_STACK, LeakGroup, group_of_kind
 from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Callers

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from dmods import _engine
-from dmods.graph.mark import Mark
-from dmods.graph.type_name import TypeName
+from dmods.graph.types.type_mark import Mark
+from dmods.graph.types.type_name import TypeName
 from dmods.target import Target
 
 _RESUME, _ACTOR, _DESTROY = ".resume", ".actor", ".destroy"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dmods._engine import Labels
-from dmods.graph.type_name import TypeName
+from dmods.graph.types.type_name import TypeName
 from dmods.heap.process_heap import ProcessHeap
 
 _TEXT = "string"  # the bytes of one: as any text, it has a shape
