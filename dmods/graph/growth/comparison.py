@@ -14,8 +14,7 @@ from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.graph.types.type_row import NOTHING, Amount
-from dmods.graph.growth.keys import arena_keys
-from dmods.graph.growth.keys import OWN_KEY, OWN_NAME, Labels, holder_label, set_keys
+from dmods.graph.growth.keys import OWN_KEY, OWN_NAME, Labels, arena_keys, holder_label, set_keys
 from dmods.graph.growth.net_growth import ByType, TypeGrowth
 from dmods.graph.growth.same_process import difference
 from dmods.graph.growth.core_order import hours_between

@@ -1,4 +1,4 @@
-"""Tell in which order cores were taken, and whether they are of one program."""
+"""Tell in which order cores were taken, how much time is between them, and whether they are of one program."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods.graph.growth.same_process import difference
-from dmods.graph.growth.core_order import newest_event
 from dmods.heap.process_heap import ProcessHeap
 from dmods.modules.auxv import AT_ENTRY, AT_PHDR
 from dmods.target import Module, Target
+
+_NS_PER_HOUR = 3600 * 10**9
+_LEAST_NS = 10**9  # a rate per hour from less than a second says nothing
 
 
 def wrong_order(names: Sequence[str], heaps: Sequence[ProcessHeap]) -> Optional[str]:
@@ -95,3 +97,25 @@ def _differ(one: Module, other: Module) -> bool:
 
 def _id(module: Module) -> str:
     return (module.build_id or "unknown")[:12]
+
+
+def hours_between(first: ProcessHeap, last: ProcessHeap) -> Optional[float]:
+    """Return the hours from the newest event that the first core knows to that of the last, or None.
+
+    A core has no time of its own: NT_PRSTATUS has CPU times only. Both must be of one process.
+    """
+    before, after = newest_event(first), newest_event(last)
+    if before is None or after is None or after - before < _LEAST_NS:
+        return None
+    return (after - before) / _NS_PER_HOUR
+
+
+def newest_event(heap: ProcessHeap) -> Optional[int]:
+    """Return the time of the newest allocation, or of the newest logged free, in ns of CLOCK_MONOTONIC."""
+    times: list[int] = []
+    for recording in heap.records.recordings:
+        threads = list(range(len(recording.threads)))
+        for freed in (False, True):
+            _count, _size, rows = recording.rows.newest(freed, threads, 1)
+            times.extend(row.time for row in rows if row.time > 0)
+    return max(times, default=None)

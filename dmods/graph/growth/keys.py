@@ -1,13 +1,19 @@
-"""Keys of owners and holders that mean the same in several cores, and in cores of other runs."""
+"""Keys of owners, holders and arenas that mean the same in several cores, and in cores of other runs.
+
+The numbers of arenas mean nothing in another core: each allocator says what does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Optional
 
+from dmods.allocators.protocol import Heap
 from dmods.graph.owners.heap_owners import MANY, Owners
 from dmods.graph.roots.ranked_root import Root
 from dmods.graph.roots.named_roots import LEAKED
 from dmods.graph.types.block_kinds import Types
+from dmods.heap.process_heap import ProcessHeap
 
 OWN_KEY = (1 << 64) - 2  # the engine's key of the allocator's own blocks
 OWN_NAME = "the allocator's own"
@@ -71,3 +77,20 @@ def holder_label(key: int, types: Types, names: dict[int, str]) -> str:
 
 def _name(types: Types, kind: int) -> str:
     return types.name(kind).text if kind < len(types) else "(not known)"
+
+
+def arena_keys(heaps: Sequence[ProcessHeap], labels: Labels, aligned: bool) -> list[dict[int, int]]:
+    """Return for each heap the key of each arena, by its number there. ``aligned``: addresses may be compared."""
+    return [
+        {
+            arena.number: labels.key(arena.identity, arena.name)
+            for one in heap.heaps
+            for arena in one.arena_keys(_alike(heaps, one), aligned)
+        }
+        for heap in heaps
+    ]
+
+
+def _alike(heaps: Sequence[ProcessHeap], wanted: Heap) -> list[list[Heap]]:
+    """Return the heaps of the same allocator in each core."""
+    return [[one for one in heap.heaps if one.allocator == wanted.allocator] for heap in heaps]

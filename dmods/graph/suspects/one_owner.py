@@ -7,8 +7,8 @@ from typing import Optional
 
 from dmods.base.dataclass import dataclass
 from dmods.base.sizes import counted, human_size
+from dmods.errors import FaultError
 from dmods.finding import Evidence
-from dmods.graph.suspects.one_owner import zero_part
 from dmods.graph.owners.heap_owners import ALONE, SHARED, Kept, Kind, Line, Owners
 from dmods.graph.suspects.process_share import ProcessMemory
 from dmods.graph.roots.named_roots import CYCLES
@@ -28,12 +28,16 @@ from dmods.graph.suspects.sentence import (
     pool_in_words,
     sizes_in_words,
 )
+from dmods.heap.block import Block
+from dmods.target import Target
 
 CONSIDERED = 64  # outermost blocks of an owner
 BY = "class"  # kinds: types, and one size where no type is known
 _MANY_ZEROS = 0.5  # of a block: so many are worth a word
 _NEARLY = 0.99  # of what a variable holds: a part that keeps less has its own number
 _DEEPEST = 16  # blocks on the way down to the accumulation point
+_PIECE = 1 << 12
+_PIECES = 256  # of a block that are looked at, at equal distances: a large block takes no longer than a small one
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def _way(owners: Owners, chain: Sequence[Kept], size: int) -> _Way:
     outer, point = chain[0], chain[-1]
     if outer.size >= MAINLY * size:
         block = owners.heap.block_at(outer.address)
-        zeros = zero_part(owners.target, block) if block is not None and outer.size >= DOWN * size else None
+        zeros = _zero_part(owners.target, block) if block is not None and outer.size >= DOWN * size else None
         return _Way(outer, outer, f", mostly one {block_in_words(owners, outer)}{_empty(zeros)}", zeros, True)
     words = f" through one {block_in_words(owners, outer)}"
     if all(kept.size == outer.size for kept in chain):  # the nodes of one list
@@ -173,3 +177,18 @@ def _empty(zeros: Optional[float]) -> str:
     if zeros is None or zeros < _MANY_ZEROS:
         return ""
     return ", which is nearly all zeros" if zeros >= RESERVED else f", of which about {zeros:.0%} is zeros"
+
+
+def _zero_part(target: Target, block: Block) -> Optional[float]:
+    """Return which part of a block's pieces of 4 KB is all zeros, from 0 to 1; None where too few are in the dump."""
+    whole = block.size // _PIECE
+    looked_at = min(whole, _PIECES)
+    found = zeros = 0
+    for number in range(looked_at):
+        try:
+            data = target.read(block.address + whole * number // looked_at * _PIECE, _PIECE)
+        except FaultError:
+            continue
+        found += 1
+        zeros += not any(data)
+    return zeros / found if 2 * found > looked_at else None

@@ -18,7 +18,7 @@ _LOOKED_AT = 4  # blocks whose holder is looked up
 _NAMED = 3  # roots of a sentence
 _REGISTER = regex(r"(register \w+) of frame \d+ \((.+?)\)( in .*)?$")
 _ARRAY = "[]"
-_PART = regex(r" \((items|table|values)\)$")  # of a container of CPython: graph/python_names.py
+_PART = regex(r" \((items|table|values)\)$")  # of a container of CPython: graph/types/runtime_names.py
 
 
 def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:

@@ -12,7 +12,7 @@ from dmods.target import Target
 
 
 class Kinds(Protocol):
-    """Kinds of blocks, as ``Types`` in types.py has them."""
+    """Kinds of blocks, as ``Types`` in block_kinds.py has them."""
 
     @property
     def heaps(self) -> Sequence[ProcessHeap]:

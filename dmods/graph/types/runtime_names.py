@@ -1,4 +1,8 @@
-"""Objects, modules, classes and variables of CPython in a heap: see engine/core/src/python/survey.rs."""
+"""Names that language runtimes give to what is in a heap.
+
+CPython: objects, modules, classes and variables (engine/core/src/python/survey.rs). Go: the types of objects
+(runtimes/golang/objects.py).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from dmods.graph.types.type_name import TypeName
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.runtimes.python.find import find_python
 from dmods.target import Target
+
+_GO_TEXT = "string"  # the bytes of one: as any text, it has a shape
 
 
 @cached
@@ -37,3 +43,17 @@ def python_types(heap: ProcessHeap) -> tuple[Labels, dict[tuple[int, int, bool, 
         text = kind.name + (f" ({part})" if part else "") if kind is not None else ""
         names.append(TypeName(text, "Python type", "proven") if text else None)
     return labels, {key: name for key, _count in labels.sizes() if (name := names[key[0]]) is not None}
+
+
+def go_names(heap: ProcessHeap) -> tuple[Labels, dict[tuple[int, int, bool, int], TypeName]]:
+    """Return labels for the objects of Go whose type is known, and the name for each key of a label."""
+    if not any(one.name == "Go" for one in heap.heaps):
+        return Labels([]), {}
+    from dmods.runtimes.golang.objects import go_types
+
+    types = go_types(heap.target)
+    if types is None:
+        return Labels([]), {}
+    labels, texts = types.labels()
+    names = {key: TypeName(texts[key[0]], "Go type", "proven") for key, _count in labels.sizes()}
+    return labels, {key: name for key, name in names.items() if name.text != _GO_TEXT}

@@ -1,11 +1,17 @@
-"""The name of a type, with its evidence."""
+"""The name of a type, with its evidence, and short ids for types and kinds.
+
+An id is a letter and the first digits of a 64-bit number, as many as tell the types apart.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass, field
 
 CONFIDENCES = ("taught", "proven", "likely", "assumed", "possible", "none")  # the surest first
+_LEAST, _ALL = 6, 17  # characters of an id, with the letter
 
 
 @dataclass(frozen=True)
@@ -57,3 +63,28 @@ def vtable_confidence(size: int, usable: int, word: int) -> str:
     What is in the word does not tell: a member may have any value, and malloc does not clear memory.
     """
     return "proven" if usable - size < word else "likely"
+
+
+def kind_id(number: int) -> str:
+    """Return the whole id of a kind."""
+    return f"s{number:016x}"
+
+
+def type_id(text: str) -> str:
+    """Return the whole id of a type from debug information."""
+    from hashlib import blake2b  # it brings OpenSSL: 3 ms
+
+    return f"t{blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def short_length(names: Iterable[str]) -> int:
+    """Return how many characters tell all of the names apart."""
+    different = set(names)
+    lengths = range(_LEAST, _ALL)
+    return next((n for n in lengths if len({name[:n] for name in different}) == len(different)), _ALL)
+
+
+def named_so(short: str, names: Iterable[str]) -> set[str]:
+    """Return the name that `short` means, the whole or its beginning; empty where it means none, or several."""
+    found = {name for name in names if name.startswith(short)} if len(short) >= _LEAST else set()
+    return found if len(found) == 1 else set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dmods.base.cached import cached
@@ -10,14 +10,12 @@ from dmods.base.class_names import named_alike, plain_class
 from dmods.base.dataclass import replace
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.sizes import counted
-from dmods.graph.types.type_row import NOTHING, Amount
-from dmods.graph.types.typed_rows import joined_groups, leak_name
-from dmods.graph.types.typed_rows import leaks_by_type as shapes_of_leaks
+from dmods.graph.types.type_row import NOTHING, Amount, TypeRow
 from dmods.graph.types.proven_sizes import proven_counts
 from dmods.graph.types.type_name import named_so, short_length, type_id
 from dmods.graph.types.type_name import TypeName, type_name
 from dmods.graph.types.typegraph import ALIKE, CONFIDENCE, TypeGraph, find_typegraph, opened, sampled_leaks
-from dmods.graph.types.block_kinds import TypeRow, Types, find_types
+from dmods.graph.types.block_kinds import Types, find_types
 from dmods.heap.leak_groups import NO_STACK, LeakGroup, group_of_kind
 from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Callers
@@ -192,18 +190,18 @@ def leaks_by_type(heap: ProcessHeap, callers: Callers, sample: bool = False) -> 
     group: to find those of all blocks takes several times as long as to find the leaks.
     """
     if not heap.leaks().direct_count or heap.follow.odd or opened(heap.target) is None:
-        return shapes_of_leaks(heap, callers)
+        return _shapes_of_leaks(heap, callers)
     types = Types([heap], direct=True)
     nobody = callers.caller(NO_STACK)
     found: list[LeakGroup] = []
     for group, typed, sampled in _typed_leaks(heap, types, sample):
         if typed is None:
-            found.append(group_of_kind(group, nobody, leak_name(types.name(group.kind or 0))))
+            found.append(group_of_kind(group, nobody, _leak_name(types.name(group.kind or 0))))
         else:
             written, evidence = typed
             row = group_of_kind(group, nobody, plain_class(written), evidence == ALIKE)
             found.append(replace(row, sampled=row.count if sampled else 0))
-    return joined_groups(found)
+    return _joined_groups(found)
 
 
 def _typed_leaks(
@@ -236,3 +234,43 @@ def typed_blocks(target: Target) -> TypedBlocks:
         known.clear()
         known[id(graph)] = TypedBlocks(find_types(target), graph)
     return known[id(graph)]
+
+
+def _shapes_of_leaks(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
+    """Return the direct leaks by size, and by type or shape, without debug information."""
+    if not heap.leaks().direct_count:
+        return []
+    types = Types([heap], direct=True)
+    nobody = callers.caller(NO_STACK)
+    found: list[LeakGroup] = []
+    for group in types.kinds.groups(0, heap.index):
+        kind = _leak_name(types.name(group.kind or 0))
+        found.append(group_of_kind(group, nobody, kind))
+    return _joined_groups(found)
+
+
+def _leak_name(name: TypeName) -> str:
+    """Return the type or the shape without the size, which findleaks shows beside it."""
+    return name.text if name.is_type else name.text.partition(": ")[2] or name.text
+
+
+def _joined_groups(groups: Iterable[LeakGroup]) -> list[LeakGroup]:
+    """Return the groups sorted, with one for all that have the same size and name."""
+    found: dict[tuple[object, ...], list[LeakGroup]] = {}
+    for group in groups:
+        found.setdefault((group.size, group.allocator, group.single, group.kind), []).append(group)
+    return sorted((_joined(same) for same in found.values()), key=lambda group: group.order)
+
+
+def _joined(groups: Iterable[LeakGroup]) -> LeakGroup:
+    """Return one group for several of the same size and name."""
+    rows = list(groups)
+    return replace(
+        rows[0],
+        count=sum(row.count for row in rows),
+        first=min(row.first for row in rows),
+        kept_count=sum(row.kept_count for row in rows),
+        kept_bytes=sum(row.kept_bytes for row in rows),
+        guessed=sum(row.guessed for row in rows),
+        sampled=sum(row.sampled for row in rows),
+    )

@@ -1,21 +1,24 @@
 """Types that something beside a block's own first word tells: its holder, or two functions at its start.
 
-A *mark* (`mark.Mark`) is the address of a function or of a vtable. The engine finds all marks in one pass over the
-memory in use (engine/core/src/graph/labels.rs). `marks_coroutines`, `marks_cxx` and `marks_rust` know the values. A
-stripped program has none.
+A *mark* (`type_mark.Mark`) is the address of a function or of a vtable. The engine finds all marks in one pass over the
+memory in use (engine/core/src/graph/labels.rs). `cxx_holders` and `rust_vtables` know the values, and
+this module those of coroutines. A stripped program has none.
+
+A frame of a C++20 coroutine begins with the functions that resume and destroy it. The symbols of the two end with
+".actor" and ".destroy" (gcc, cp/mangle.cc) or ".resume" and ".destroy" (LLVM, CoroSplit.cpp). At the final suspend point
+the first is 0.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from dmods import _engine
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
 from dmods.graph.types.type_mark import Mark
-from dmods.graph.types.types_from_marks import coroutine_marks
 from dmods.graph.types.type_name import TypeName
 from dmods.heap.process_heap import ProcessHeap
 from dmods.target import Target
@@ -27,6 +30,7 @@ _SLACK = 16  # bytes: glibc leaves a rest that is too small for a chunk in the b
 _LEAST_USABLE = 40  # bytes: the smallest chunk, with such a rest
 _SELDOM = 5  # one in so many: blocks of a type that look like fewer of them are left out
 _MOST_MARKS = 1 << 16
+_RESUME, _ACTOR, _DESTROY = ".resume", ".actor", ".destroy"
 
 
 @cached
@@ -142,3 +146,18 @@ def _fits(size: int, usable: int) -> bool:
 def _rounded(size: int, word: int) -> int:
     """Return what glibc gives for a request (malloc.c, request2size)."""
     return max(3 * word, (size + word + 15) // 16 * 16 - word)
+
+
+def coroutine_marks(target: Target) -> Iterator[Mark]:
+    """Yield the marks of coroutines: they stand in the frames themselves."""
+    symbols = target.symbols_with((_RESUME, _ACTOR, _DESTROY))
+    resumes: dict[str, list[int]] = defaultdict(list)
+    for symbol in symbols:
+        for end in (_RESUME, _ACTOR):
+            if symbol.name.endswith(end):
+                resumes[symbol.name[: -len(end)]].append(symbol.address)
+    for symbol in symbols:
+        resume = resumes.get(symbol.name[: -len(_DESTROY)], ()) if symbol.name.endswith(_DESTROY) else ()
+        if len(resume) == 1:
+            name = TypeName(f"coroutine {_engine.demangle(symbol.name)}", "coroutine", "likely")
+            yield Mark(symbol.address, name, 0, -1, resume[0])
