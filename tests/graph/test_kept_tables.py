@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.types import kept_tables
-from dmods.graph.types import typegraph
+from dmods.graph.types import kept_tables, typegraph
 from fixtures import answers
 from tests.graph.typed import HERE, Dumped, dump
 

@@ -13,14 +13,14 @@ from dmods import _engine
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
-from dmods.graph.types.type_row import NOTHING, Amount
+from dmods.graph.growth.core_order import hours_between
 from dmods.graph.growth.keys import OWN_KEY, OWN_NAME, Labels, arena_keys, holder_label, set_keys
 from dmods.graph.growth.net_growth import ByType, TypeGrowth
 from dmods.graph.growth.same_process import difference
-from dmods.graph.growth.core_order import hours_between
 from dmods.graph.owners.heap_owners import find_owners
-from dmods.graph.types.outside_heap import Modules, shifts
 from dmods.graph.types.block_kinds import Types, size_class
+from dmods.graph.types.outside_heap import Modules, shifts
+from dmods.graph.types.type_row import NOTHING, Amount
 from dmods.heap.ledger import Ledger, find_ledger
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import heap_verdict

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from dmods.base.sizes import counted, human_size
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, Evidence, Finding, Measured, Said
-from dmods.graph.types.block_types import type_of_block
 from dmods.graph.growth.comparison import STATES, Change, Growth
 from dmods.graph.growth.keys import LEAKED_NAME
 from dmods.graph.owners.root_paths import path_to
-from dmods.graph.roots.plain_names import RootNames
 from dmods.graph.roots.named_roots import named_roots
+from dmods.graph.roots.plain_names import RootNames
 from dmods.graph.suspects.subject import named_place
+from dmods.graph.types.block_types import type_of_block
 from dmods.heap.process_heap import ProcessHeap
 
 

@@ -10,8 +10,8 @@ from typing import Optional
 
 from dmods.allocators.protocol import Heap
 from dmods.graph.owners.heap_owners import MANY, Owners
-from dmods.graph.roots.ranked_root import Root
 from dmods.graph.roots.named_roots import LEAKED
+from dmods.graph.roots.ranked_root import Root
 from dmods.graph.types.block_kinds import Types
 from dmods.heap.process_heap import ProcessHeap
 

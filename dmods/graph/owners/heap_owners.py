@@ -11,12 +11,12 @@ from dmods.allocators.block import block_of_row
 from dmods.base.cached import cached, forget
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
-from dmods.graph.roots.ranked_root import Root
-from dmods.graph.roots.plain_names import RootNames, one_part
 from dmods.graph.roots.named_roots import LEAKED, NamedRoots, named_roots
+from dmods.graph.roots.plain_names import RootNames, one_part
+from dmods.graph.roots.ranked_root import Root
+from dmods.graph.types.block_kinds import Types, find_types
 from dmods.graph.types.type_name import TypeName, type_name
 from dmods.graph.types.typegraph import TypeGraph, find_typegraph
-from dmods.graph.types.block_kinds import Types, find_types
 from dmods.heap.ledger import find_ledger
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.target import Target

@@ -8,9 +8,9 @@ from typing import Optional
 from dmods import _engine
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
-from dmods.graph.types.descriptions import looks_like
-from dmods.graph.roots.ranked_root import Root
 from dmods.graph.roots.named_roots import NamedRoots
+from dmods.graph.roots.ranked_root import Root
+from dmods.graph.types.descriptions import looks_like
 from dmods.graph.types.typegraph import find_typegraph
 from dmods.heap.block import Block
 from dmods.runtimes.python.find import find_python

@@ -17,11 +17,11 @@ from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
 from dmods.base.regex import regex
 from dmods.errors import FaultError
-from dmods.graph.roots.thread_frames import FrameRoots
 from dmods.graph.roots.python_variables import PythonRoots
 from dmods.graph.roots.ranked_root import RANK_DATA, RANK_FRAME, RANK_NO_FRAME, RANK_OWN, RANK_REGISTER, Root
-from dmods.graph.types.typegraph import opened
+from dmods.graph.roots.thread_frames import FrameRoots
 from dmods.graph.roots.unnamed_variables import Joiner
+from dmods.graph.types.typegraph import opened
 from dmods.heap.block import OWN
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at

@@ -13,8 +13,8 @@ from typing import Optional
 from dmods.base.dataclass import replace
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
-from dmods.graph.roots.ranked_root import Root
 from dmods.graph.roots.named_roots import NamedRoots
+from dmods.graph.roots.ranked_root import Root
 
 _MOST_WORDS = 1 << 10  # of a root that are looked at. A larger root is named as a whole
 # [lex.name]: such names are the implementation's. The members of a container say nothing to its user, nor do those of

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.named_tuple import NamedTuple
+from dmods.graph.roots.ranked_root import RANK_FRAME, Root
 from dmods.graph.roots.thread_frames import ThreadNames
 from dmods.graph.types.runtime_names import python_names
-from dmods.graph.roots.ranked_root import RANK_FRAME, Root
 from dmods.heap.block import LIVE
 from dmods.heap.process_heap import ProcessHeap
 from dmods.runtimes.python.find import find_python

@@ -30,15 +30,15 @@ from typing import Optional
 
 from dmods.base.sizes import counted, human_size
 from dmods.finding import Evidence
-from dmods.graph.types.block_types import type_of_leaks
 from dmods.graph.owners.heap_owners import ALONE, SHARED, Kept, Kind, Line, Owners, is_runtime
-from dmods.graph.suspects.process_share import ProcessMemory
-from dmods.graph.suspects.suspect import Suspect, Words, suspect
 from dmods.graph.suspects.accumulating import DOWN, FEW, is_few, is_of_language
-from dmods.graph.suspects.subject import counted_kind, holders, named_kinds, with_parts
 from dmods.graph.suspects.one_owner import BY, CONSIDERED, single
 from dmods.graph.suspects.per_thread import ThreadLines, of_threads
+from dmods.graph.suspects.process_share import ProcessMemory
 from dmods.graph.suspects.sentence import KEEPS, client_in_words, inside, mostly, sizes_in_words
+from dmods.graph.suspects.subject import counted_kind, holders, named_kinds, with_parts
+from dmods.graph.suspects.suspect import Suspect, Words, suspect
+from dmods.graph.types.block_types import type_of_leaks
 from dmods.graph.types.typed_rows import leaks_by_type
 from dmods.heap.leak_groups import group_leaks
 from dmods.records.callers import Callers

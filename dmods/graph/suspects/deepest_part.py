@@ -11,11 +11,11 @@ from typing import Optional
 
 from dmods.base.dataclass import dataclass
 from dmods.base.regex import regex
-from dmods.graph.types.block_types import type_of_block
 from dmods.graph.owners.heap_owners import Kept, Line, Owners
 from dmods.graph.roots.plain_names import outer_part
 from dmods.graph.suspects.accumulating import DOWN
 from dmods.graph.suspects.subject import named_place, place_of
+from dmods.graph.types.block_types import type_of_block
 from dmods.graph.types.typegraph import find_typegraph
 
 _MOST_WORDS = 1 << 16  # of a root, or of a block, that are looked at

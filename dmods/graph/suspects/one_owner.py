@@ -10,13 +10,11 @@ from dmods.base.sizes import counted, human_size
 from dmods.errors import FaultError
 from dmods.finding import Evidence
 from dmods.graph.owners.heap_owners import ALONE, SHARED, Kept, Kind, Line, Owners
-from dmods.graph.suspects.process_share import ProcessMemory
 from dmods.graph.roots.named_roots import CYCLES
-from dmods.graph.suspects.suspect import RESERVED, Suspect, Words, suspect
-from dmods.graph.suspects.entries import entry_of
 from dmods.graph.suspects.accumulating import DOWN, is_few
-from dmods.graph.suspects.subject import holder, holders, named_place, with_parts
 from dmods.graph.suspects.deepest_part import deepest_part
+from dmods.graph.suspects.entries import entry_of
+from dmods.graph.suspects.process_share import ProcessMemory
 from dmods.graph.suspects.sample_texts import runs_in, sample
 from dmods.graph.suspects.sentence import (
     KEEPS,
@@ -28,6 +26,8 @@ from dmods.graph.suspects.sentence import (
     pool_in_words,
     sizes_in_words,
 )
+from dmods.graph.suspects.subject import holder, holders, named_place, with_parts
+from dmods.graph.suspects.suspect import RESERVED, Suspect, Words, suspect
 from dmods.heap.block import Block
 from dmods.target import Target
 

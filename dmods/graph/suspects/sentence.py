@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods.base.sizes import human_size
-from dmods.graph.suspects.block_pools import find_pool
-from dmods.graph.types.block_types import functions_in, type_of_block
 from dmods.graph.owners.heap_owners import Kept, Kind, Owners
-from dmods.graph.suspects.suspect import Words
+from dmods.graph.suspects.block_pools import find_pool
 from dmods.graph.suspects.clients import find_client
 from dmods.graph.suspects.constant_texts import label_of
-from dmods.graph.suspects.subject import among_them, named_kinds
 from dmods.graph.suspects.sample_texts import blocks_of, sample, sample_of
+from dmods.graph.suspects.subject import among_them, named_kinds
+from dmods.graph.suspects.suspect import Words
+from dmods.graph.types.block_types import functions_in, type_of_block
 from dmods.heap.block import Block
 from dmods.heap.process_heap import ProcessHeap
 

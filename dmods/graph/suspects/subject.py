@@ -9,9 +9,9 @@ from dmods.base.regex import regex
 from dmods.base.sizes import counted
 from dmods.graph.owners.heap_owners import Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.owners.root_paths import path_to
-from dmods.graph.roots.ranked_root import Root
-from dmods.graph.roots.plain_names import RootNames, outer_part
 from dmods.graph.roots.named_roots import GARBAGE
+from dmods.graph.roots.plain_names import RootNames, outer_part
+from dmods.graph.roots.ranked_root import Root
 from dmods.graph.suspects.accumulating import is_of_language
 
 _LOOKED_AT = 4  # blocks whose holder is looked up

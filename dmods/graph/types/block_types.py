@@ -7,8 +7,8 @@ from typing import Optional
 
 from dmods.base.class_names import plain_class
 from dmods.errors import FaultError
-from dmods.graph.types.typegraph import ALIKE, find_typegraph
 from dmods.graph.types.block_kinds import find_types
+from dmods.graph.types.typegraph import ALIKE, find_typegraph
 from dmods.heap.block import DIRECT, FREE, Block
 from dmods.heap.content import describe_content
 from dmods.heap.leak_groups import LeakGroup

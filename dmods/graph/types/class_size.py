@@ -13,9 +13,9 @@ from dmods import _engine
 from dmods.base.class_names import has_own_block
 from dmods.base.regex import regex
 from dmods.base.words import Words
-from dmods.graph.types.vtable_blocks import Alike
 from dmods.graph.types.code_branches import INSTRUCTION, behind_stub, branch_target, slot_of_stub
 from dmods.graph.types.type_name import TypeName, type_name, vtable_confidence
+from dmods.graph.types.vtable_blocks import Alike
 from dmods.process.addresses import module_at
 from dmods.process.malloc_slots import slots_named
 from dmods.process.mappings import mapping_at

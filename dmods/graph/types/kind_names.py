@@ -144,8 +144,8 @@ class KindNames:
 
     def _of_class(self, kind: int, module: int, offset: int, name: str, evidence: str) -> Optional[TypeName]:
         """Return the type of the blocks of a kind, which begin with a vtable pointer of a class, or None."""
-        from dmods.graph.types.vtable_blocks import VtableBlocks  # heaps of C have no vtables
         from dmods.graph.types.class_size import object_name
+        from dmods.graph.types.vtable_blocks import VtableBlocks  # heaps of C have no vtables
 
         found = self._modules.address(module, offset)
         if found is None:

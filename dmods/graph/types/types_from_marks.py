@@ -5,8 +5,8 @@ memory in use (engine/core/src/graph/labels.rs). `cxx_holders` and `rust_vtables
 this module those of coroutines. A stripped program has none.
 
 A frame of a C++20 coroutine begins with the functions that resume and destroy it. The symbols of the two end with
-".actor" and ".destroy" (gcc, cp/mangle.cc) or ".resume" and ".destroy" (LLVM, CoroSplit.cpp). At the final suspend point
-the first is 0.
+".actor" and ".destroy" (gcc, cp/mangle.cc) or ".resume" and ".destroy" (LLVM, CoroSplit.cpp). At the final suspend
+point the first is 0.
 """
 
 from __future__ import annotations
