@@ -12,6 +12,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
+from dmods.graph.growth import core_order
 from dmods.heap.ledger import HEAP
 from dmods.heap.process_heap import find_heap
 from fixtures import answers, audited, growths

@@ -18,8 +18,8 @@ from dmods.graph.types.kind_names import NAMED, KindNames
 from dmods.graph.types.outside_heap import Modules, places
 from dmods.graph.types.proven_sizes import proven_counts
 from dmods.graph.types.runtime_names import go_names, python_types
-from dmods.graph.types.type_name import TypeName, kind_id, named_so, short_length
-from dmods.graph.types.type_row import TypeRow
+from dmods.graph.types.type_name import TypeName
+from dmods.graph.types.type_row import TypeRow, kind_id, named_so, short_length
 from dmods.graph.types.types_from_marks import Key, Names, labelled
 from dmods.heap.process_heap import ProcessHeap, engine_threads, find_heap
 from dmods.records.callers import Callers

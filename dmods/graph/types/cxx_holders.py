@@ -25,8 +25,7 @@ from dmods.base.cached import cached
 from dmods.base.class_names import split_template
 from dmods.base.regex import regex
 from dmods.graph.types.code_branches import INSTRUCTION, behind_stub, branch_target
-from dmods.graph.types.type_mark import Mark
-from dmods.graph.types.type_name import TypeName
+from dmods.graph.types.type_name import Mark, TypeName
 from dmods.modules.data import module_data
 from dmods.target import Symbol, Target
 

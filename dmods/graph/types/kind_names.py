@@ -155,10 +155,10 @@ class KindNames:
         return object_name(*found, name, self._with_vtables.alike(kind, self._rows[kind]), evidence)
 
     def _cache(self, low: int, high: int) -> str:
-        if not self._rowsocator:
+        if not self._allocator:
             names = {one.allocator for heap in self._heaps for one in heap.heaps if one.is_used}
-            self._rowsocator = names.pop().split()[-1] if len(names) == 1 else "malloc"
-        return f"{self._rowsocator}-{low}" if low == high else f"{self._rowsocator}-{low}..{high}"
+            self._allocator = names.pop().split()[-1] if len(names) == 1 else "malloc"
+        return f"{self._allocator}-{low}" if low == high else f"{self._allocator}-{low}..{high}"
 
     def _class(self, module: int, offset: int) -> Optional[str]:
         from dmods.heap.content import class_of

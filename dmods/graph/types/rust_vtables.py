@@ -20,8 +20,7 @@ from dmods import _engine
 from dmods.base.dataclass import dataclass
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
-from dmods.graph.types.type_mark import Mark
-from dmods.graph.types.type_name import TypeName
+from dmods.graph.types.type_name import Mark, TypeName
 from dmods.target import Module, Target
 
 _DROP = "drop_in_place"

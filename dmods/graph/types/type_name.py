@@ -1,17 +1,13 @@
-"""The name of a type, with its evidence, and short ids for types and kinds.
-
-An id is a letter and the first digits of a 64-bit number, as many as tell the types apart.
-"""
+"""The name of a type, with its evidence, and the values in memory that give one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Optional
 
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass, field
 
 CONFIDENCES = ("taught", "proven", "likely", "assumed", "possible", "none")  # the surest first
-_LEAST, _ALL = 6, 17  # characters of an id, with the letter
 
 
 @dataclass(frozen=True)
@@ -49,6 +45,29 @@ class TypeName:
         return self.confidence != "none"
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A value that says what a block is. The places are counted in words from the value.
+
+    ``pointer``: where a pointer to the block stands; 0 if the value is the block's second word. ``beside`` must stand
+    at ``beside_at``; 0: nothing is known. ``size`` is the size of the type, or None. ``counted`` is the name of the
+    block if two counts of references stand before the value of that type. Then ``size`` is known.
+
+    The block may be the buffer of a streambuf, whose vtable pointer the value is: then ``room`` is where the capacity
+    stands, in elements of ``width`` bytes. A buffer has any size.
+    """
+
+    value: int
+    name: TypeName
+    pointer: int
+    beside_at: int = 0
+    beside: int = 0
+    size: Optional[int] = None
+    counted: Optional[TypeName] = None
+    room: int = 0
+    width: int = 0
+
+
 def type_name(full: str, evidence: str, confidence: str, before: str = "") -> TypeName:
     """Return the name of a type that the compiler writes as `full`, with `before` in front of it."""
     return TypeName(before + plain_class(full), evidence, confidence, before + full)
@@ -63,28 +82,3 @@ def vtable_confidence(size: int, usable: int, word: int) -> str:
     What is in the word does not tell: a member may have any value, and malloc does not clear memory.
     """
     return "proven" if usable - size < word else "likely"
-
-
-def kind_id(number: int) -> str:
-    """Return the whole id of a kind."""
-    return f"s{number:016x}"
-
-
-def type_id(text: str) -> str:
-    """Return the whole id of a type from debug information."""
-    from hashlib import blake2b  # it brings OpenSSL: 3 ms
-
-    return f"t{blake2b(text.encode(), digest_size=8).hexdigest()}"
-
-
-def short_length(names: Iterable[str]) -> int:
-    """Return how many characters tell all of the names apart."""
-    different = set(names)
-    lengths = range(_LEAST, _ALL)
-    return next((n for n in lengths if len({name[:n] for name in different}) == len(different)), _ALL)
-
-
-def named_so(short: str, names: Iterable[str]) -> set[str]:
-    """Return the name that `short` means, the whole or its beginning; empty where it means none, or several."""
-    found = {name for name in names if name.startswith(short)} if len(short) >= _LEAST else set()
-    return found if len(found) == 1 else set()

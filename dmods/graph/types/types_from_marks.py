@@ -1,6 +1,6 @@
 """Types that something beside a block's own first word tells: its holder, or two functions at its start.
 
-A *mark* (`type_mark.Mark`) is the address of a function or of a vtable. The engine finds all marks in one pass over the
+A *mark* (`type_name.Mark`) is the address of a function or of a vtable. The engine finds all marks in one pass over the
 memory in use (engine/core/src/graph/labels.rs). `cxx_holders` and `rust_vtables` know the values, and
 this module those of coroutines. A stripped program has none.
 
@@ -18,8 +18,7 @@ from typing import Optional
 from dmods import _engine
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
-from dmods.graph.types.type_mark import Mark
-from dmods.graph.types.type_name import TypeName
+from dmods.graph.types.type_name import Mark, TypeName
 from dmods.heap.process_heap import ProcessHeap
 from dmods.target import Target
 
