@@ -14,8 +14,8 @@ from dmods.graph.suspects.candidates import LEAST, MOST, SHARE, find_candidates,
 from dmods.graph.suspects.process_share import ProcessMemory, process_memory
 from dmods.graph.suspects.subject import counted_kind
 from dmods.graph.suspects.suspect import FEW_WORTH, HELD, SHARE_OF_PROCESS, WORTH, Suspect, suspect
+from dmods.heap.leaks.odd_pointers import odd_notes
 from dmods.heap.ledger import find_ledger
-from dmods.heap.odd_leaks import odd_notes
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.output.next_command import all_as_typed
 from dmods.report import Column, Report, Table, Value

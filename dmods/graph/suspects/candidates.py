@@ -40,7 +40,7 @@ from dmods.graph.suspects.subject import counted_kind, holders, named_kinds, wit
 from dmods.graph.suspects.suspect import Suspect, Words, suspect
 from dmods.graph.types.block_types import type_of_leaks
 from dmods.graph.types.typed_rows import leaks_by_type
-from dmods.heap.leak_groups import group_leaks
+from dmods.heap.leaks.groups import group_leaks
 from dmods.records.callers import Callers
 
 SHARE = 0.2

@@ -15,7 +15,7 @@ from dmods.graph.types.proven_sizes import proven_counts
 from dmods.graph.types.type_name import TypeName, type_name
 from dmods.graph.types.type_row import NOTHING, Amount, TypeRow, named_so, short_length, type_id
 from dmods.graph.types.typegraph import ALIKE, CONFIDENCE, TypeGraph, find_typegraph, opened, sampled_leaks
-from dmods.heap.leak_groups import NO_STACK, LeakGroup, group_of_kind
+from dmods.heap.leaks.groups import NO_STACK, LeakGroup, group_of_kind
 from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Callers
 from dmods.target import Target

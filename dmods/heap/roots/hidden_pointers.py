@@ -1,8 +1,12 @@
-"""Pointers that glibc encrypts in a jmp_buf: the stack pointer, the pc and, on x86-64, rbp.
+"""Pointers that stand in memory in another form: encrypted in a jmp_buf, or at any byte of machine code.
 
-glibc xors them with a random number, the pointer guard, and rotates them (PTR_MANGLE in sysdeps/unix/sysv/linux/x86_64
-and i386/pointer_guard.h; setjmp.S). The guard is in the TCB. A program may keep the address of a block in rbp, and
-the stack of a coroutine in a block. Then a jmp_buf alone holds it.
+glibc encrypts the stack pointer, the pc and, on x86-64, rbp in a jmp_buf. It xors them with a random number, the
+pointer guard, and rotates them (PTR_MANGLE in sysdeps/unix/sysv/linux/x86_64 and i386/pointer_guard.h; setjmp.S). The
+guard is in the TCB. A program may keep the address of a block in rbp, and the stack of a coroutine in a block. Then a
+jmp_buf alone holds it.
+
+Programs make machine code at run time (JIT compilers, trampolines). An instruction of x86 may hold a pointer at any
+byte. HotSpot keeps the data of inline caches (CompiledICHolder) so: only the `mov` before a call has its address.
 """
 
 from __future__ import annotations
@@ -15,9 +19,13 @@ from dmods import _engine
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
+from dmods.heap.roots.live_memory import Roots, live_stacks
+from dmods.modules.elf import MAGIC
+from dmods.modules.find import VDSO
 from dmods.process.mappings import mapping_at
 from dmods.target import Target
 
+_ARCHITECTURES = ("x86_64", "i386")  # others build a pointer from parts, in several instructions
 _MOST_CODE = 1 << 12  # mappings of code; more are not believed
 _MOST = 1 << 16  # words that may be an encrypted pc, in each range of values
 
@@ -123,3 +131,25 @@ def _is_call(words: Words, pc: int, code: Ranges) -> bool:
 def _may_be_sp(target: Target, sp: int) -> bool:
     mapping = mapping_at(target, sp)
     return sp % target.arch.word == 0 and mapping is not None and "w" in mapping.flags
+
+
+def code_words(target: Target, owned: Ranges, roots: Roots) -> list[tuple[int, int]]:
+    """Return (address, value) of the unaligned pointers in code that the program made. They point into ``owned``."""
+    if target.arch.name not in _ARCHITECTURES:
+        return []
+    stacks = Ranges([*live_stacks(target, roots), *roots.dead])
+    ranges = [part for code in _code(target) for part in Ranges([*owned, *stacks]).without([code])]
+    return _engine.find_code_words(target.image(), ranges, target.arch.word, list(owned)) if ranges else []
+
+
+def _code(target: Target) -> Iterator[tuple[int, int]]:
+    """Yield the executable memory in the dump that is no ELF file's and not the kernel's.
+
+    The code of a JIT compiler may lie in a memfd that is mapped twice. Without an ELF header such a file is no module.
+    """
+    image = target.image()
+    files = {each.path for each in target.modules() if each.file or image.read(each.start, len(MAGIC)) in (MAGIC, b"")}
+    kernels = {module.start for module in target.modules() if module.path == VDSO}
+    for mapping in target.mappings():
+        if "x" in mapping.flags and mapping.dumped and mapping.path not in files and mapping.start not in kernels:
+            yield mapping.start, mapping.start + mapping.dumped

@@ -18,7 +18,7 @@ from dmods.base.ranges import Ranges
 from dmods.base.regex import regex
 from dmods.base.rows import at_or_before
 from dmods.base.words import Words
-from dmods.heap.red_zone import RedZones
+from dmods.heap.roots.red_zone import RedZones
 from dmods.modules.auxv import AT_ENTRY
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import LiveStack, LiveStackFinder, ThreadStack

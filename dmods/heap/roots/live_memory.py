@@ -15,9 +15,9 @@ from typing import Callable, Optional
 from dmods.allocators.search import above_stack_pointers
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
-from dmods.heap.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
-from dmods.heap.readonly import ReadOnly, unreadable_code
-from dmods.heap.signal_frames import integers_in_signal_frames
+from dmods.heap.roots.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
+from dmods.heap.roots.readonly import ReadOnly, unreadable_code
+from dmods.heap.roots.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
 from dmods.process.ended_threads import ended_first_stack
 from dmods.process.mappings import is_named_memory

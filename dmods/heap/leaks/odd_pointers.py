@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.cached import cached
-from dmods.heap.leaks import Leaks
+from dmods.heap.leak_totals import Leaks
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.target import Target
 
