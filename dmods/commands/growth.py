@@ -15,8 +15,7 @@ from dmods.errors import UsageError, UserError
 from dmods.finding import Measured, Said
 from dmods.graph.growth.comparison import KEYS, Change, Growth, compare, has_records
 from dmods.graph.growth.core_order import other_program, wrong_order
-from dmods.graph.growth.fragmentation import fragmentation
-from dmods.graph.growth.grown import growth_findings, replaced
+from dmods.graph.growth.grown import fragmentation, growth_findings, replaced
 from dmods.graph.growth.same_process import difference
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
