@@ -1,4 +1,4 @@
-"""Make findings of what grew: at most three, and one of an allocator whose memory grew far more than the blocks in it."""
+"""Make findings of what grew: at most three, and of memory that grew far more than the blocks in it."""
 
 from __future__ import annotations
 
