@@ -107,7 +107,7 @@ class SoleSymbols:
         """
 
 class ClaimRow:
-    """A statement on a block: see ``dmods.graph.typegraph.Claim``. ``name`` is the type as gdb prints it."""
+    """A statement on a block: see ``dmods.graph.types.typegraph.Claim``. ``name`` is the type as gdb prints it."""
 
     name: str
     shape: int

@@ -9,10 +9,9 @@ from dmods.base.raw_names import printable
 from dmods.base.sizes import counted, human_size
 from dmods.base.times import utc_minute
 from dmods.cli.frontend import say
-from dmods.corefile import kept
+from dmods.corefile import kept, kept_tables
 from dmods.corefile.images.root import KIND, clear_images, kept_images
 from dmods.errors import UsageError
-from dmods.graph import kept_tables
 
 SUMMARY = "list or remove copies of compressed dumps, files from images, and types of debug information"
 USAGE = "usage: dmods cache [--list | --clear]   (they lie in ~/.cache/dmods, or in $XDG_CACHE_HOME/dmods)"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods.base.dataclass import replace
-from dmods.graph.growth import STATES, Change, Growth, lacking
-from dmods.graph.growth_keys import LEAKED_NAME
+from dmods.graph.growth.comparison import STATES, Change, Growth, lacking
+from dmods.graph.growth.keys import LEAKED_NAME
 from dmods.heap.ledger import HEAP, IN_USE, LEAKED, UNJUDGED
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import leak_verdict

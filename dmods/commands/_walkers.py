@@ -13,10 +13,10 @@ from dmods.base.regex import regex
 from dmods.commands._records import address_of, event
 from dmods.commands._walker import Rows, Walker
 from dmods.errors import ASK_WHATIS, UsageError
-from dmods.graph.owners import find_owners
-from dmods.graph.paths import path_to
-from dmods.graph.roots import named_roots
-from dmods.graph.typed_rows import typed_blocks
+from dmods.graph.owners.heap_owners import find_owners
+from dmods.graph.owners.root_paths import path_to
+from dmods.graph.roots.named_roots import named_roots
+from dmods.graph.types.typed_rows import typed_blocks
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, Block
 from dmods.heap.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
 from dmods.heap.process_heap import ProcessHeap, find_heap

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.dataclass import replace
-from dmods.graph.paths import Path
+from dmods.graph.owners.root_paths import Path
 from dmods.heap.block import FREE, Block
 from dmods.report import Column, Table
 from dmods.runtimes.python.describe import object_in, value_of

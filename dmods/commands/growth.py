@@ -13,11 +13,10 @@ from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
 from dmods.finding import Measured, Said
-from dmods.graph.fragmentation import fragmentation
-from dmods.graph.growth import KEYS, Change, Growth, compare, has_records
-from dmods.graph.growth_findings import growth_findings, replaced
-from dmods.graph.identity import difference
-from dmods.graph.order import other_program, wrong_order
+from dmods.graph.growth.comparison import KEYS, Change, Growth, compare, has_records
+from dmods.graph.growth.core_order import other_program, wrong_order
+from dmods.graph.growth.grown import fragmentation, growth_findings, replaced
+from dmods.graph.growth.same_process import difference
 from dmods.heap.no_heap import no_heap
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict

@@ -8,8 +8,8 @@ from typing import Optional
 from dmods.command import Argument, Command
 from dmods.commands.whattype import block_and_graph, type_table
 from dmods.errors import UsageError
-from dmods.graph.typed_rows import typed_blocks
-from dmods.graph.typegraph import find_typegraph, teach
+from dmods.graph.types.typed_rows import typed_blocks
+from dmods.graph.types.typegraph import find_typegraph, teach
 from dmods.report import Report
 from dmods.target import Target
 

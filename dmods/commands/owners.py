@@ -9,7 +9,7 @@ from typing import Optional
 from dmods.base.dataclass import replace
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, positive
-from dmods.graph.owners import (
+from dmods.graph.owners.heap_owners import (
     ALONE,
     FREE_,
     LEAKS,
@@ -23,7 +23,7 @@ from dmods.graph.owners import (
     find_owners,
     owners_by_all_edges,
 )
-from dmods.graph.root import Root
+from dmods.graph.roots.ranked_root import Root
 from dmods.heap.ledger import find_ledger
 from dmods.heap.verdict import judge, leak_verdict, lost_bytes
 from dmods.report import Address, Column, Report, Table, Value

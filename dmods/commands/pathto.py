@@ -6,9 +6,9 @@ import argparse
 
 from dmods.command import Argument, Command, positive
 from dmods.errors import ASK_WHATIS, UsageError
-from dmods.graph.owners import find_owners
-from dmods.graph.paths import MOST_STEPS, Path, Step, path_to
-from dmods.graph.roots import named_roots
+from dmods.graph.owners.heap_owners import find_owners
+from dmods.graph.owners.root_paths import MOST_STEPS, Path, Step, path_to
+from dmods.graph.roots.named_roots import named_roots
 from dmods.heap.block import FREE
 from dmods.heap.blocks import STATES
 from dmods.heap.process_heap import find_heap

@@ -7,9 +7,9 @@ import argparse
 from dmods.command import Argument, Command, positive
 from dmods.commands.owners import owners_values
 from dmods.errors import ASK_WHATIS, UsageError
-from dmods.graph.looks import looks_like
-from dmods.graph.owners import Kept, Line, Owners, find_owners
-from dmods.graph.root_parts import split
+from dmods.graph.owners.heap_owners import Kept, Line, Owners, find_owners
+from dmods.graph.owners.kept_by_parts import split
+from dmods.graph.types.descriptions import looks_like
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 

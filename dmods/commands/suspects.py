@@ -9,13 +9,13 @@ from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, size
 from dmods.finding import Evidence
-from dmods.graph.owners import Owners, find_owners
-from dmods.graph.process_share import ProcessMemory, process_memory
-from dmods.graph.suspect import FEW_WORTH, HELD, SHARE_OF_PROCESS, WORTH, Suspect, suspect
-from dmods.graph.suspect_names import counted_kind
-from dmods.graph.suspects import LEAST, MOST, SHARE, find_candidates, most_of_language
+from dmods.graph.owners.heap_owners import Owners, find_owners
+from dmods.graph.suspects.candidates import LEAST, MOST, SHARE, find_candidates, most_of_language
+from dmods.graph.suspects.process_share import ProcessMemory, process_memory
+from dmods.graph.suspects.subject import counted_kind
+from dmods.graph.suspects.suspect import FEW_WORTH, HELD, SHARE_OF_PROCESS, WORTH, Suspect, suspect
+from dmods.heap.leaks.odd_pointers import odd_notes
 from dmods.heap.ledger import find_ledger
-from dmods.heap.odd_leaks import odd_notes
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.output.next_command import all_as_typed
 from dmods.report import Column, Report, Table, Value

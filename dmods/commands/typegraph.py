@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterator
 
 from dmods.command import Argument, Command, positive
-from dmods.graph.amount import NOTHING, Amount
-from dmods.graph.looks import is_exception_pool
-from dmods.graph.owners import Kept, Owners, find_owners
-from dmods.graph.typed_rows import typed_blocks
-from dmods.graph.typegraph import Conflict, TypeGraph, debug_problems, find_typegraph
+from dmods.graph.owners.heap_owners import Kept, Owners, find_owners
+from dmods.graph.types.descriptions import is_exception_pool
+from dmods.graph.types.type_row import NOTHING, Amount
+from dmods.graph.types.typed_rows import typed_blocks
+from dmods.graph.types.typegraph import Conflict, TypeGraph, debug_problems, find_typegraph
 from dmods.heap.process_heap import find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target

@@ -7,11 +7,10 @@ from typing import Optional
 
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
-from dmods.graph.amount import Amount
-from dmods.graph.owners import find_owners
-from dmods.graph.type_name import CONFIDENCES
-from dmods.graph.typed_rows import typed_blocks
-from dmods.graph.types import TypeRow
+from dmods.graph.owners.heap_owners import find_owners
+from dmods.graph.types.type_name import CONFIDENCES
+from dmods.graph.types.type_row import Amount, TypeRow
+from dmods.graph.types.typed_rows import typed_blocks
 from dmods.heap.no_heap import no_heap
 from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import judge, leak_verdict

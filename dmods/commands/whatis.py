@@ -14,9 +14,9 @@ from dmods.commands._records import sentence, stack_values, thread_named
 from dmods.commands._whatis_python import python_tables
 from dmods.commands._whatis_tables import DUMPED, answer_table, bytes_table, holders_table
 from dmods.commands.pathto import path_table
-from dmods.graph.looks import typed
-from dmods.graph.paths import path_to
-from dmods.graph.roots import named_roots
+from dmods.graph.owners.root_paths import path_to
+from dmods.graph.roots.named_roots import named_roots
+from dmods.graph.types.descriptions import typed
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, Block
 from dmods.heap.blocks import STATES, arena_name
 from dmods.heap.content import Content, describe_content

@@ -8,10 +8,10 @@ from typing import Optional
 from dmods.command import Argument, Command
 from dmods.commands.typegraph import NO_DEBUG_INFORMATION
 from dmods.errors import ASK_WHATIS, UsageError
-from dmods.graph.proven_sizes import object_size
-from dmods.graph.typed_rows import IN_POOL
-from dmods.graph.typegraph import ALIKE, PooledObject, TypeGraph, debug_problems, find_typegraph
-from dmods.graph.types import find_types
+from dmods.graph.types.block_kinds import find_types
+from dmods.graph.types.proven_sizes import object_size
+from dmods.graph.types.typed_rows import IN_POOL
+from dmods.graph.types.typegraph import ALIKE, PooledObject, TypeGraph, debug_problems, find_typegraph
 from dmods.heap.block import FREE, Block
 from dmods.heap.content import describe_content
 from dmods.heap.process_heap import ProcessHeap, find_heap

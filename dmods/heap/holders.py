@@ -11,7 +11,7 @@ from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.locate import AddressFinder
 from dmods.heap.process_heap import ProcessHeap
-from dmods.heap.signal_frames import integers_in_signal_frames
+from dmods.heap.roots.signal_frames import integers_in_signal_frames
 from dmods.process.vectors import lanes
 
 MOST_WORDS = 1 << 16  # words of memory that are ranked: a parent of many children has many pointers back

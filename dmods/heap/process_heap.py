@@ -20,15 +20,14 @@ from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block, block_of_row
-from dmods.heap.code_words import code_words
 from dmods.heap.collector import find_collector, find_unused
 from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.follow import PLAIN, Follow, without_tag
 from dmods.heap.foreign import foreign_malloc, foreign_note
 from dmods.heap.garbage import Garbage, find_garbage
-from dmods.heap.jump_buffers import jump_buffer_values
-from dmods.heap.leaks import Leaks, group_of_row
-from dmods.heap.roots import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
+from dmods.heap.leak_totals import Leaks, group_of_row
+from dmods.heap.roots.hidden_pointers import code_words, jump_buffer_values
+from dmods.heap.roots.live_memory import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
 from dmods.heap.survey import program_mappings, survey
 from dmods.process import found_objects, name_service, stdio
 from dmods.process.vectors import unaligned_values

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods import _engine
-from dmods.heap.leaks import Group, Leaks
+from dmods.heap.leak_totals import Group, Leaks
 from dmods.modules.auxv import AT_MINSIGSTKSZ
 from dmods.target import Target
 

@@ -6,7 +6,7 @@ keep it alive (its dominators), and last the named root. Each byte in use has ex
 
 from __future__ import annotations
 
-from dmods.graph.owners import LEAKS, OWN_
+from dmods.graph.owners.heap_owners import LEAKS, OWN_
 from dmods.profile.code import Locations
 from dmods.profile.from_records import only_allocator
 from dmods.profile.holders import NAME, Holders

@@ -8,8 +8,8 @@ from typing import Optional
 from dmods import _engine
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
-from dmods.graph.owners import Owners, find_owners
-from dmods.graph.types import Types, find_types
+from dmods.graph.owners.heap_owners import Owners, find_owners
+from dmods.graph.types.block_kinds import Types, find_types
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.profile.code import Locations
 from dmods.profile.model import UNKNOWN, Label, Profile, Raw, Sample

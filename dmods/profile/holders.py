@@ -11,7 +11,7 @@ from functools import cached_property
 from dmods import _engine
 from dmods.base.progress import Progress
 from dmods.errors import UserError
-from dmods.graph.owners import Line
+from dmods.graph.owners.heap_owners import Line
 from dmods.heap.no_heap import no_heap
 from dmods.profile.from_records import Details
 from dmods.profile.layout import Node

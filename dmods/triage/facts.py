@@ -10,7 +10,7 @@ from dmods._engine import disassemble, elf_section
 from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
 from dmods.finding import CannotCheck
-from dmods.graph.owners import Owners, find_owners
+from dmods.graph.owners.heap_owners import Owners, find_owners
 from dmods.heap.damage import Damage, damages
 from dmods.heap.locate import AddressFinder, address_finder
 from dmods.heap.mapping_content import Content, large_mappings

@@ -12,18 +12,18 @@ from typing import Optional
 
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import counted, human_size
-from dmods.graph.block_types import common_type
-from dmods.graph.owners import find_owners
-from dmods.graph.paths import path_to
-from dmods.graph.process_share import process_memory
-from dmods.graph.root_names import RootNames
-from dmods.graph.roots import named_roots
-from dmods.graph.suspect import FEW_WORTH, WORTH
-from dmods.graph.suspect_kinds import FEW
-from dmods.graph.suspect_names import named_place
-from dmods.graph.suspect_samples import places, runs_in, sample_of
-from dmods.graph.suspect_words import pool_in_words
-from dmods.graph.suspects import SHARE, largest_holder
+from dmods.graph.owners.heap_owners import find_owners
+from dmods.graph.owners.root_paths import path_to
+from dmods.graph.roots.named_roots import named_roots
+from dmods.graph.roots.plain_names import RootNames
+from dmods.graph.suspects.accumulating import FEW
+from dmods.graph.suspects.candidates import SHARE, largest_holder
+from dmods.graph.suspects.process_share import process_memory
+from dmods.graph.suspects.sample_texts import places, runs_in, sample_of
+from dmods.graph.suspects.sentence import pool_in_words
+from dmods.graph.suspects.subject import named_place
+from dmods.graph.suspects.suspect import FEW_WORTH, WORTH
+from dmods.graph.types.block_types import common_type
 from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block
 from dmods.heap.mapping_content import Content, content_of
 from dmods.heap.mapping_kinds import classify_mappings

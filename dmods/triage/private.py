@@ -11,8 +11,8 @@ from dmods.base.dataclass import field_names, replace
 from dmods.base.regex import regex
 
 _T = TypeVar("_T")
-# What blocks of a shape have in common: at most a word of text, and two dots (dmods/graph/types.py). In HTML a quote is
-# an entity.
+# What blocks of a shape have in common: at most a word of text, and two dots (dmods/graph/types/kind_names.py). In HTML
+# a quote is an entity.
 _SAMPLE = regex(r"\btext (?:'.{1,10}'|&#x27;(?:&#?\w+;|.){1,10}&#x27;)")
 
 

@@ -193,6 +193,9 @@ def test_a_command_imports_little(crashed: Crash, name: str) -> None:
     }
     rooms = ("triage", "profile", "machine", "corefile.images", "corefile.live", "cli.run", "output.json")
     assert [one for one in loaded if one.startswith(tuple(f"dmods.{room}" for room in rooms))] == []
+    # Of the graph, findleaks needs the types of what leaked: no named roots, owners or growth.
+    parts = {one.split(".")[2] for one in loaded if one.startswith("dmods.graph.")}
+    assert parts == ({"types"} if name == "findleaks" else set())
     # The process has glibc's malloc, and no other allocator or runtime.
     assert {one for one in loaded if re.fullmatch(r"dmods\.allocators\.\w+\.(heap|profile|samples)", one)} == {
         "dmods.allocators.glibc.heap"

@@ -12,7 +12,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
-from dmods.graph import interval
+from dmods.graph.growth import core_order
 from dmods.heap.ledger import HEAP
 from dmods.heap.process_heap import find_heap
 from fixtures import answers, audited, growths
@@ -178,7 +178,7 @@ def test_rates_come_from_the_user_or_from_records(plain: Run, recorded: Run, mon
     assert any(" an hour." in text for text in findings(grown(plain.cores, "--hours", "2")))
     # The cores are too close for a rate, unless that is allowed.
     assert grown(recorded.cores)["totals"]["hours"] is None
-    monkeypatch.setattr(interval, "_LEAST_NS", 1)
+    monkeypatch.setattr(core_order, "_LEAST_NS", 1)
     answer = grown(recorded.cores)
     assert 0 < answer["totals"]["hours"] * 3600e9 <= recorded.ns
     assert any("hours apart" in note for note in answer["notes"])

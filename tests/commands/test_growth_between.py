@@ -10,7 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.identity import difference
+from dmods.graph.growth.same_process import difference
 from dmods.modules.auxv import AT_RANDOM
 from fixtures import answers, growths
 from fixtures.growths import Run

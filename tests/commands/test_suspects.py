@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dmods.graph.process_share import ProcessMemory
-from dmods.graph.suspects import _free
+from dmods.graph.suspects.candidates import _free
+from dmods.graph.suspects.process_share import ProcessMemory
 from fixtures import answers
 from tests.corekit import HERE, compile_c, kernel_core
 

@@ -9,13 +9,13 @@ from typing import cast
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.owners import Line, Owners, find_owners
-from dmods.graph.process_share import process_memory
-from dmods.graph.root import Root
-from dmods.graph.roots import GARBAGE
-from dmods.graph.suspect import Suspect
-from dmods.graph.suspect_names import holders
-from dmods.graph.suspects import is_held, of_line
+from dmods.graph.owners.heap_owners import Line, Owners, find_owners
+from dmods.graph.roots.named_roots import GARBAGE
+from dmods.graph.roots.ranked_root import Root
+from dmods.graph.suspects.candidates import is_held, of_line
+from dmods.graph.suspects.process_share import process_memory
+from dmods.graph.suspects.subject import holders
+from dmods.graph.suspects.suspect import Suspect
 from tests.corekit import HERE, compile_c, kernel_core
 
 

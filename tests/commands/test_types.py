@@ -11,10 +11,11 @@ from typing import Optional
 
 import pytest
 
+from dmods.base.class_names import plain_class, split_template
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
-from dmods.graph.owners import find_owners
-from dmods.graph.types import find_types, plain_class, split_template
+from dmods.graph.owners.heap_owners import find_owners
+from dmods.graph.types.block_kinds import find_types
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.process_heap import find_heap
 from fixtures import answers, audited

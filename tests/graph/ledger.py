@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Optional
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.owners import Line, Owners, find_owners
+from dmods.graph.owners.heap_owners import Line, Owners, find_owners
 from tests.corekit import HERE, kernel_core
 
 SOURCE = HERE / "graph" / "ledger.c"

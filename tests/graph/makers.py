@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.typegraph import TypeGraph
+from dmods.graph.types.typegraph import TypeGraph
 from dmods.heap.process_heap import find_heap
 from dmods.records.callers import Callers
 from dmods.records.model import Stack

@@ -13,8 +13,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.typed_rows import typed_blocks
-from dmods.graph.typegraph import find_typegraph
+from dmods.graph.types.typed_rows import typed_blocks
+from dmods.graph.types.typegraph import find_typegraph
 from fixtures import _cache, answers
 from fixtures.limits import HANG_CPU
 from tests.graph.typed import dump

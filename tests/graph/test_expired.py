@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph import expired
-from dmods.graph.expired import find_expired
+from dmods.graph.owners import expired
+from dmods.graph.owners.expired import find_expired
 from dmods.triage.process import triage_process
 from fixtures import libcxx
 from tests.corekit import HERE, dumped_in, kernel_core

@@ -11,7 +11,7 @@ from typing import Optional
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.types import find_types
+from dmods.graph.types.block_kinds import find_types
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from fixtures import answers, audited
 from tests.corekit import kernel_core

@@ -13,12 +13,11 @@ import pytest
 
 from dmods.base.class_names import plain_class, split_template
 from dmods.corefile.target import CoreFile
-from dmods.graph.marks import different
-from dmods.graph.marks_coroutines import coroutine_marks
-from dmods.graph.marks_cxx import cxx_marks
-from dmods.graph.marks_rust import Method, Vtable, dropped_type, method_of, resolved
-from dmods.graph.type_name import TypeName
-from dmods.graph.types import find_types
+from dmods.graph.types.block_kinds import find_types
+from dmods.graph.types.cxx_holders import cxx_marks
+from dmods.graph.types.rust_vtables import Method, Vtable, dropped_type, method_of, resolved
+from dmods.graph.types.type_name import TypeName
+from dmods.graph.types.types_from_marks import coroutine_marks, different
 from dmods.heap.block import DIRECT, INDIRECT, LIVE, OWN
 from dmods.target import Symbol, Target
 from fixtures import answers, audited, jemallocs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dmods.graph.typegraph import ALIKE, TypeGraph
+from dmods.graph.types.typegraph import ALIKE, TypeGraph
 from dmods.heap.block import DIRECT, INDIRECT
 from fixtures import answers
 from tests.graph.typed import Dumped, compared, dump, graph_of

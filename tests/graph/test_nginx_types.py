@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.typegraph import find_typegraph
+from dmods.graph.types.typegraph import find_typegraph
 from fixtures import answers, audited, cores, software, with_debug_info
 from tests.graph.makers import compared
 

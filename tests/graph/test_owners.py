@@ -13,8 +13,8 @@ import pytest
 
 from dmods import _engine
 from dmods.corefile.target import CoreFile
-from dmods.graph.owners import ALONE, FREE_, LEAKS, NEVER, OWN_, SHARED, TOP_, find_owners
-from dmods.graph.paths import path_to
+from dmods.graph.owners.heap_owners import ALONE, FREE_, LEAKS, NEVER, OWN_, SHARED, TOP_, find_owners
+from dmods.graph.owners.root_paths import path_to
 from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import NO_VERDICT
 from dmods.profile import flame

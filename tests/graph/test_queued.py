@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.owners import find_owners
+from dmods.graph.owners.heap_owners import find_owners
 from fixtures.limits import HANG_CPU
 from tests.corekit import HERE, compile_c, kernel_core
 

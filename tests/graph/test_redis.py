@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.owners import find_owners
+from dmods.graph.owners.heap_owners import find_owners
 from fixtures import answers, cores, software
 
 _KEYS = 25_000

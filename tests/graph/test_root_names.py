@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dmods.graph.root_names import outer_part
+from dmods.graph.roots.plain_names import outer_part
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph import typed_rows
-from dmods.graph.typegraph import SampledLeaks, sampled_leaks
-from dmods.graph.types import Types
+from dmods.graph.types import typed_rows
+from dmods.graph.types.block_kinds import Types
+from dmods.graph.types.typegraph import SampledLeaks, sampled_leaks
 from dmods.heap.process_heap import find_heap
 from fixtures import answers
 from fixtures.bench import debug

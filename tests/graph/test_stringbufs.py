@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.types import find_types
+from dmods.graph.types.block_kinds import find_types
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from fixtures import answers
 from tests.corekit import kernel_core

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.typegraph import TypeGraph, find_typegraph
+from dmods.graph.types.typegraph import TypeGraph, find_typegraph
 from tests.corekit import kernel_core
 
 HERE = Path(__file__).parent

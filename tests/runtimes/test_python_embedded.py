@@ -10,7 +10,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
-from dmods.graph.owners import find_owners
+from dmods.graph.owners.heap_owners import find_owners
 from fixtures import answers, pythons
 from tests.corekit import kernel_core
 

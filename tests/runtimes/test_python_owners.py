@@ -10,7 +10,7 @@ from typing import Optional
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.owners import find_owners
+from dmods.graph.owners.heap_owners import find_owners
 from dmods.heap.block import DIRECT, FREE, LIVE
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import answers, pythons

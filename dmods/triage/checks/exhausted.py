@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Hands, Measured, Said
-from dmods.graph.process_share import process_memory
-from dmods.graph.suspects import find_candidates
+from dmods.graph.suspects.candidates import find_candidates
+from dmods.graph.suspects.process_share import process_memory
 from dmods.heap.mapping_content import Content
 from dmods.records.mapped import makers
 from dmods.triage.checks.death import explained

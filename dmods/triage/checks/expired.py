@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
 from dmods.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding, Measured, Said
-from dmods.graph.expired import Expired, find_expired, holders_of
+from dmods.graph.owners.expired import Expired, find_expired, holders_of
 from dmods.heap.ledger import IN_USE, find_ledger
 from dmods.triage.facts import ProcessFacts
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
-from dmods.graph.block_types import type_of_leaks
-from dmods.heap.leak_groups import LeakGroup, group_leaks
+from dmods.graph.types.block_types import type_of_leaks
+from dmods.heap.leaks.groups import LeakGroup, group_leaks
+from dmods.heap.leaks.odd_pointers import oddly_held
 from dmods.heap.ledger import IN_USE, LEAKED, find_ledger
-from dmods.heap.odd_leaks import oddly_held
 from dmods.heap.signal_stacks import signal_stack_groups
 from dmods.triage.facts import ProcessFacts
 

@@ -1,0 +1,1 @@
+"""Compare the heaps of several cores."""

@@ -1,0 +1,1 @@
+"""Tell which roots hold which blocks, and by which paths."""

@@ -1,0 +1,1 @@
+"""Name the roots of a process: variables, frames of threads, registers, mappings."""

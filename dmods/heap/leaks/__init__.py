@@ -1,0 +1,1 @@
+"""Group the leaks of a process, and name the blocks that may be no leaks."""
