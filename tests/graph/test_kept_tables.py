@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from dmods.corefile import kept_tables, typegraph
+from dmods.corefile import kept_tables
 from dmods.corefile.target import CoreFile
+from dmods.graph.types import typegraph
 from fixtures import answers
 from tests.graph.typed import HERE, Dumped, dump
 

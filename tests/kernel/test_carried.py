@@ -209,7 +209,7 @@ def test_a_type_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         prog.load_debug_info(default=True)
     subject = session.kernel(prog)
     assert carried.stands_for_vmlinux(prog)
-    named = "do not have: could not find 'struct no_such_type'"
+    named = "than the symbols and types that the kernel carries: could not find 'struct no_such_type'"
     with pytest.raises(UserError, match=named), session.faults(subject, "ps"):
         prog.type("struct no_such_type")
     monkeypatch.setattr(carried, "stands_for_vmlinux", lambda _prog: False)
