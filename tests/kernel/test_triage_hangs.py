@@ -16,6 +16,7 @@ from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system import spins, stalls
 from drgnext.kernel.system.runqueues import Queued, RunQueue, run_queues
+from drgnext.kernel.system.spins import Spin
 from drgnext.kernel.system.stalls import Stalls
 from drgnext.triage.checks import runqueues
 from drgnext.triage.facts import KernelFacts
@@ -154,23 +155,28 @@ def test_a_cpu_that_takes_interrupts_and_does_not_schedule(release: str) -> None
 @guests
 @each_release
 def test_a_realtime_task_that_leaves_no_time(release: str) -> None:
+    if release in ("6.12", "sid"):  # since 6.12 a server has a part of each second for others, whatever is set
+        assert [one.what for one in found(release, hang.GREEDY) if one.what.startswith("CPU 3 ")] == []
+        return
     hangs = of_cpu(release, hang.GREEDY, "first")
     (pid,) = hang.guest(release, hang.GREEDY).pids("first")
-    assert hangs.kind == "cpu-stuck"
-    assert hangs.what.startswith(f"CPU 3 runs first ({pid}), a realtime task (fifo), and ")
-    assert stalls.STARVED / _SECOND <= age(hangs.what) <= lasted(release, hang.GREEDY, "first") + 6
+    # The softirqs of this CPU wait for it as well, if there are any.
+    assert hangs.kind in ("cpu-stuck", "cpu-no-softirqs")
+    assert f" runs first ({pid}), a realtime task (fifo), " in hangs.what
+    assert stalls.LIMIT / _SECOND <= age(hangs.what) <= lasted(release, hang.GREEDY, "first") + 6
 
 
 @guests
 @each_release
 def test_a_work_that_does_not_sleep(release: str) -> None:
-    blocked = [one for one in found(release, hang.GREEDY) if one.kind == "workqueue-blocked"]
+    # A worker that was woken on a CPU that hangs may hold up another pool.
+    blocked = [one for one in found(release, hang.GREEDY) if "for the workers of CPU 2, which " in one.what]
     if release in ("6.12", "sid"):  # since 6.6 others begin: the kernel sees that such a work takes long
         assert blocked == []
         return
     (one,) = blocked
+    assert one.kind == "workqueue-blocked"
     assert "hang_work_behind" in one.what
-    assert "for the workers of CPU 2, which began no other for " in one.what
     assert "behind hang_work_greedy of kworker/2:" in one.what
     assert age(one.what) == pytest.approx(lasted(release, hang.GREEDY, "hog"), abs=6)
 
@@ -222,7 +228,7 @@ def test_the_only_cpu_halts(release: str) -> None:
 def test_the_only_cpu_waits_for_a_lock_that_it_holds(release: str) -> None:
     (one,) = found(release, hang.TWICE, 1)
     assert one.what.startswith("CPU 0 waits for a spinlock with interrupts off, and no CPU is left to release it: ")
-    assert "called by _raw_spin_lock_irqsave, dmods_hang`hang_twice" in one.what
+    assert "called by _raw_spin_lock_irqsave, dmods_hang`hang_" in one.what  # gcc makes the last call a jump
     assert ", waiting for the spinlock hang_lock, " in one.what
 
 
@@ -251,7 +257,8 @@ def test_loads_of_a_healthy_machine(release: str) -> None:
     assert vforks.age is not None
     assert vforks.age / _SECOND >= 120
     throttled = [one for queue in facts.queues for one in queue.tasks if one.task.comm == "throttled"]
-    assert max(one.age or 0 for one in throttled) >= stalls.STARVED
+    if release != "sid":  # 7.2 lets each of them run a little sooner
+        assert max(one.age or 0 for one in throttled) >= stalls.STARVED
     assert sum(one.throttled for one in throttled) >= len(throttled) - 1  # one of them may have the ms
     assert found(release, hang.LOADED) == []
 
@@ -323,6 +330,30 @@ def test_an_idle_cpu_with_tasks_that_can_run() -> None:
     (stuck,) = (one for one in runqueues.run(facts) if isinstance(one, Finding))
     assert stuck.kind == "cpu-idle"
     assert stuck.what == "CPU 0 is idle, and 1 task has waited for it for up to 25.0s"
+
+
+HELD, FREE, NONE = Spin(0x1000, "lock"), Spin(None, ""), None
+
+
+@pytest.mark.parametrize(
+    ("spins_of", "online", "ended"),
+    [
+        ((HELD, HELD), 2, [0, 1]),
+        ((HELD, HELD), 3, []),  # the third CPU may release them
+        # The host stopped one CPU after the other: the first may be next in the queue of a lock that is free.
+        ((HELD, FREE), 2, []),
+        ((FREE,), 1, [0]),  # nobody else can hold it
+        ((HELD, NONE), 2, []),  # the other CPU may hold the lock for a moment
+    ],
+)
+def test_cpus_that_wait_for_locks_have_ended_if_none_is_left(spins_of: Any, online: int, ended: list[int]) -> None:
+    processes: Any = SimpleNamespace(reader=None, clocks=None)
+    late = stalls.Stalls(processes, [])
+    late.__dict__["dark"] = [
+        stalls.Stall(cpu, None, stalls.INTERRUPTS, None, "", None, spin, 0) for cpu, spin in enumerate(spins_of)
+    ]
+    late.__dict__["_online"] = lambda: set(range(online))
+    assert [one.cpu for one in late.ended()] == ended
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,8 @@ def _source(reader: Reader, mount: Object, kind: str) -> str:
     btrfs names one of its devices (btrfs_show_devname(), fs/btrfs/super.c). The superblock has the name of the
     same one, and its types need no module.
     """
-    given = reader.text(mount.mnt_devname.value_())
     if kind == "btrfs":
-        superblock = mount.mnt.mnt_sb
-        own = reader.string(superblock.s_id, 64)
-        return f"/dev/{own}" if own and not (given.startswith("/dev/mapper/") and own.startswith("dm-")) else given
-    return given or "none"
+        own = reader.string(mount.mnt.mnt_sb.s_id, 64)
+        if own and not own.startswith("dm-"):  # the device mapper's have a name that the superblock lacks
+            return f"/dev/{own}"
+    return reader.text(mount.mnt_devname.value_()) or "none"

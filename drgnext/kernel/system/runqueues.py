@@ -15,7 +15,7 @@ _QUEUED = 1  # TASK_ON_RQ_QUEUED (kernel/sched/sched.h)
 POLICIES = {0: "normal", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 
 #: A task of these runs before all others, for as long as it likes (but for sched_rt_runtime_us).
-REALTIME = ("fifo", "rr", "deadline")
+_REALTIME = ("fifo", "rr", "deadline")
 
 
 class Queued(NamedTuple):
@@ -42,6 +42,17 @@ class RunQueue(NamedTuple):
     tasks: list[Queued]
     address: int
 
+    @property
+    def running_task(self) -> Optional[Queued]:
+        """Return the task that runs, None if the CPU is idle."""
+        return next((one for one in self.tasks if one.running), None)
+
+    @property
+    def realtime(self) -> str:
+        """Return the policy of a realtime task that runs, "" if none does."""
+        task = self.running_task
+        return task.policy if task is not None and task.policy in _REALTIME else ""
+
 
 def run_queues(processes: Processes) -> list[RunQueue]:
     """Return the run queue of each CPU that has one.
@@ -60,17 +71,10 @@ def run_queues(processes: Processes) -> list[RunQueue]:
             if cpu is None or not task.pid or not (task.on_cpu or waits):
                 continue
             age = processes.clocks.since_arrival(thing) if task.on_cpu else processes.clocks.since_queued(thing)
-            policy = int(thing.policy)
-            queued.setdefault(cpu, []).append(
-                Queued(
-                    task,
-                    task.on_cpu,
-                    int(thing.prio),
-                    POLICIES.get(policy, str(policy)),
-                    age,
-                    quotas and bool(int(thing.se.cfs_rq.throttle_count)),
-                )
-            )
+            number = int(thing.policy)
+            policy = POLICIES.get(number, str(number))
+            throttled = quotas and bool(int(thing.se.cfs_rq.throttle_count))
+            queued.setdefault(cpu, []).append(Queued(task, task.on_cpu, int(thing.prio), policy, age, throttled))
     found = []
     for cpu in reader.cpus():
         with reader.reading("run queues"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.tasks import Task
-from drgnext.kernel.system.runqueues import REALTIME, Queued, RunQueue
+from drgnext.kernel.system.runqueues import Queued, RunQueue
 from drgnext.kernel.system.spins import Spin, spin_of
 
 if TYPE_CHECKING:
@@ -101,10 +101,14 @@ class Stalls:
 
         A CPU halts with interrupts off. Others wait for spinlocks so, and no CPU is left to release them. A virtual
         machine's CPU may halt while it waits for a spinlock: its host wakes it (kvm_wait(), arch/x86/kernel/kvm.c).
+
+        A host stops the CPUs one after the other. So one may wait behind another one whose turn it is, with the lock
+        free: of several CPUs, each must be seen to wait for a lock that is held.
         """
         halted = [one for one in self.dark if one.spin is None and self._halts(one)]
         waiting = [one for one in self.dark if one.spin is not None]
-        deadlocked = self.all_dark and (halted or len(waiting) == len(self.dark))
+        held = len(self.dark) == 1 or all(one.spin is not None and one.spin.lock is not None for one in waiting)
+        deadlocked = self.all_dark and held and len(halted) + len(waiting) == len(self.dark)
         return halted + (waiting if deadlocked else [])
 
     @cached_property
@@ -149,12 +153,10 @@ class Stalls:
 
     def _schedules(self, queue: RunQueue) -> bool:
         """Return whether each task of the CPU has its turn. (Watchdogs interrupt a realtime task for a moment.)"""
-        running = next((one for one in queue.tasks if one.running), None)
-        if running is None:
-            return False
-        if running.policy in REALTIME:
+        if queue.realtime:
             return self._leaves_time(queue.cpu)
-        return (running.age or 0) - self._late < _STANDS
+        running = queue.running_task
+        return running is not None and (running.age or 0) - self._late < _STANDS
 
     def _leaves_time(self, cpu: int) -> bool:
         """Return whether the kernel leaves other tasks a part of each second while realtime tasks run.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dmods.finding import CERTAIN, LIKELY, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.stacks.frames import ENDS
 from drgnext.kernel.system.ages import age_text
-from drgnext.kernel.system.stalls import INTERRUPTS, LIMIT, Stall
+from drgnext.kernel.system.stalls import INTERRUPTS, LIMIT, SOFTIRQS, Stall
 from drgnext.triage.facts import KernelFacts
 
 _STALLED = 21_000_000_000  # ns: rcu_cpu_stall_timeout (lib/Kconfig.debug)
@@ -39,6 +39,9 @@ def run(facts: KernelFacts) -> Iterator[Said]:
 def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
     place, evidence = _place(facts, stall)
     task = f"{stall.task.comm} ({stall.task.pid})" if stall.task is not None else "an unknown task"
+    queue = next((one for one in facts.queues if one.cpu == stall.cpu), None)
+    # Softirqs wait for a realtime task as all others do. Of interrupts it keeps none.
+    first = f", a realtime task ({queue.realtime})," if queue and queue.realtime and stall.lacks == SOFTIRQS else ""
     if stall.task is not None:
         evidence.append(Evidence(stall.task.address, f"task {task}"))
     wait = ""
@@ -57,7 +60,7 @@ def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
         f"cpu-no-{stall.lacks}",
         SERIOUS,
         CERTAIN if stall.stack is not None and stall.stack.frames else LIKELY,
-        f"CPU {stall.cpu} {_lacks(stall)}: it runs {task} {place}{wait}{_waiters(facts, stall)}",
+        f"CPU {stall.cpu} {_lacks(stall)}: it runs {task}{first} {place}{wait}{_waiters(facts, stall)}",
         _LOCK if stall.spin is not None else _LOOP,
         evidence,
         (f"findstack {stall.task.address:#x}" if stall.task is not None else "stacks", "timers", "runq"),

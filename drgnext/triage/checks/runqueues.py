@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dmods.finding import LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system.ages import age_text
-from drgnext.kernel.system.runqueues import REALTIME, Queued, RunQueue
+from drgnext.kernel.system.runqueues import Queued, RunQueue
 from drgnext.triage.facts import KernelFacts
 
 
@@ -40,8 +40,7 @@ def _starved(facts: KernelFacts, queue: RunQueue, current: Task, waiting: Sequen
             weight=(oldest.age or 0) // 1_000_000,
             alternative="the hypervisor gave the CPU no time; steal time would be evidence for this",
         )
-    policy = next((one.policy for one in queue.tasks if one.running), "")
-    first = f", a realtime task ({policy})" if policy in REALTIME else ""
+    first = f", a realtime task ({queue.realtime})" if queue.realtime else ""
     works = facts.works_of(queue.cpu)
     too = f", and {works} {'work waits' if works == 1 else 'works wait'} for its workers" if works else ""
     return Finding(
