@@ -158,7 +158,7 @@ class TypeGraph:
 
     def add_frame(
         self,
-        heap: Heap,
+        image: Image,
         module: int,
         pc: int,
         cfa: int | None,
@@ -173,7 +173,7 @@ class TypeGraph:
 
     def build(
         self,
-        heap: Heap,
+        marks: Marks,
         memory: list[tuple[int, int]],
         taught: list[tuple[int, int]],
         untyped: list[int],
@@ -181,7 +181,7 @@ class TypeGraph:
         strange: list[int],
         progress: Callable[[int], object] | None = None,
     ) -> None:
-        """Spread the types. ``taught`` are (address, number of a type). Find the leaks before.
+        """Spread the types. ``taught`` are (address, number of a type).
 
         Blocks at the addresses ``untyped`` and of the arenas ``strange`` get no type. ``managed`` are the functions
         that manage values of std::any, with the numbers of the types of these values.
@@ -190,10 +190,10 @@ class TypeGraph:
     def find(self, name: str) -> list[tuple[int, str, int]]:
         """Return the complete structs, classes and unions of a name: (number, name, size)."""
 
-    def at(self, heap: Heap, address: int) -> ClaimRow | None:
+    def at(self, marks: Marks, address: int) -> ClaimRow | None:
         """Return the claim for the block at the address."""
 
-    def field(self, heap: Heap, address: int, offset: int) -> str | None:
+    def field(self, marks: Marks, address: int, offset: int) -> str | None:
         """Return the name of the part of the block's object at an offset in the block: ".next"."""
 
     def object(self, address: int) -> tuple[int, int, str, int, int, int, str] | None:
@@ -203,7 +203,7 @@ class TypeGraph:
         many pointers in it prove that or 0, the part of the object at the address).
         """
 
-    def pool(self, heap: Heap, address: int) -> list[tuple[str, int, int, int]]:
+    def pool(self, marks: Marks, address: int) -> list[tuple[str, int, int, int]]:
         """Return the objects in a block that holds many, by type: (type, count, bytes, distance or 0)."""
 
     def variable(self, address: int) -> tuple[str, bool] | None:
@@ -215,7 +215,7 @@ class TypeGraph:
         """Return how many conflicts there are, and (address, what is kept, the other claim) of each."""
 
     def sums(
-        self, kinds: Kinds, index: int, heap: Heap
+        self, kinds: Kinds, index: int, marks: Marks
     ) -> tuple[list[SumRow], list[tuple[int, int, int, str, str, SumRow]], list[tuple[str, bool, SumRow]]]:
         """Return the sums of all kinds, as ``Kinds.sums``, of all types, and of the types of objects in pools.
 
@@ -224,7 +224,7 @@ class TypeGraph:
         """
 
     def asked(
-        self, kinds: Kinds, index: int, heap: Heap, records: list[Records], sizes: list[int]
+        self, kinds: Kinds, index: int, marks: Marks, records: list[Records], sizes: list[int]
     ) -> list[tuple[int, int]]:
         """Return counts as ``Kinds.asked``, of the blocks that ``sums`` counts by their kind."""
 
@@ -232,7 +232,7 @@ class TypeGraph:
         self,
         kinds: Kinds,
         index: int,
-        heap: Heap,
+        marks: Marks,
         wanted_kinds: list[int],
         wanted_types: list[tuple[int, bool]],
         states: list[int],
@@ -242,21 +242,27 @@ class TypeGraph:
         """Return addresses as ``Kinds.addresses``. A wanted type is its number, and whether it is an array."""
 
     def retained(
-        self, kinds: Kinds, index: int, heap: Heap, groups: list[int], types: list[tuple[int, bool, int]], count: int
+        self,
+        kinds: Kinds,
+        index: int,
+        owners: Owners,
+        groups: list[int],
+        types: list[tuple[int, bool, int]],
+        count: int,
     ) -> list[tuple[int, int]]:
         """Return the same as ``Kinds.retained``, where debug information gives some blocks types.
 
         ``types`` has (number of the type, whether arrays of it, group).
         """
 
-    def groups(self, kinds: Kinds, index: int, heap: Heap) -> list[tuple[Group, tuple[str, str] | None]]:
+    def groups(self, kinds: Kinds, index: int, marks: Marks) -> list[tuple[Group, tuple[str, str] | None]]:
         """Return the direct leaks by size and by kind or type: (group, (type, evidence)).
 
         The type is None for a group with a kind.
         """
 
     def in_scope(
-        self, kinds: Kinds, index: int, heap: Heap, scope: tuple[str, int]
+        self, kinds: Kinds, index: int, owners: Owners, scope: tuple[str, int]
     ) -> list[tuple[int | None, str | None, int, int, int]]:
         """Return the blocks of a scope by what they are counted as, and by size: (kind, type, size, count, example).
 
@@ -267,7 +273,7 @@ def sampled_leaks(
     graph: TypeGraph,
     kinds: Kinds,
     index: int,
-    heap: Heap,
+    marks: Marks,
     memory: list[tuple[int, int]],
     taught: list[tuple[int, int]],
     untyped: list[int],
@@ -447,11 +453,11 @@ class PythonNames:
         """
 
 def find_python_names(
-    heap: Heap, minor: int, links: Optional[CollectorLinks] = None, progress: Progress = None
+    marks: Marks, minor: int, links: Optional[CollectorLinks] = None, progress: Progress = None
 ) -> PythonNames:
     """Look at all blocks in use. ``minor`` is 9 for CPython 3.9, ``links`` are the collector's."""
 
-def python_labels(heap: Heap, names: PythonNames) -> tuple[Labels, list[tuple[int, str]]]:
+def python_labels(marks: Marks, names: PythonNames) -> tuple[Labels, list[tuple[int, str]]]:
     """Return a label for each block of an object, and what each label means: the address of a type, and a part.
 
     The part is "" for the object itself, "items" for those of a list, "table" or "values" for those of a dictionary or
@@ -563,14 +569,11 @@ class GoObjects:
     def listed(self, shape: str, name: str, most: int) -> list[tuple[int, int]]:
         """Return up to `most` objects of a type, by address: (where its value begins, bytes there)."""
 
-class Heap:
-    """The blocks of glibc's heaps, jemalloc's and others'.
+class HeapBuilder:
+    """A heap whose bytes are read: the first of four stages. Here blocks are set free, and become the allocator's own.
 
-    Make it, call ``follow`` for every free list with set=True, ``mark`` from the roots, then ``find_leaks``. The three
-    long calls release the GIL and call ``progress(bytes done)`` now and then. They raise what it (or Ctrl-C) raises.
+    Then ``index`` ends this stage: whatever else is asked of it raises RuntimeError.
     """
-
-    dropped: int  # runs left out because they overlap others, or are far larger than what the dump has of them
 
     def __init__(
         self,
@@ -599,20 +602,20 @@ class Heap:
         Raises MemoryError when the address space for the tables cannot be had.
         """
 
-    missing: list[tuple[int, int]]  # parts of jemalloc's blocks that are not in the dump, in pieces
+    def reports(self) -> list[RunReport]:
+        """Return what the walk met in each run, in the order of ``Index.runs``."""
 
-    def runs(self) -> list[tuple[int, int, int, int, int]]:
-        """Return the runs as given, without allocators, sorted by address. ``reports`` has the same order."""
+    def find(self, address: int) -> Optional[Block]:
+        """Return the block that the address points into, live or free. A header belongs to no block."""
 
-    def reports(self) -> list[RunReport]: ...
     def follow(
-        self, head: int, to_user: bool, protected: bool, least: int, most: int, set: bool, collect: bool
+        self, head: int, to_user: bool, protected: bool, least: int, most: int
     ) -> tuple[int, int, Optional[tuple[str, int]], list[int]]:
-        """Follow a free list whose chunks have sizes ``least`` to ``most``. Return (chunks, chunk bytes, problem and
-        where, block addresses).
+        """Set the chunks of a free list free, of sizes ``least`` to ``most``. Return (chunks, chunk bytes, problem and
+        where, []).
 
         ``to_user``: links point to what malloc returned (tcache), else to headers (fastbins). ``protected``:
-        safe-linking. With ``set`` its chunks are free from now on. Block addresses are returned only with ``collect``.
+        safe-linking.
         """
 
     def release_orphans(self, to_user: bool, protected: bool, least: int, most: int, key: Optional[int]) -> int:
@@ -620,16 +623,6 @@ class Heap:
 
         They are found by ``key`` (the second word of every chunk in a tcache), or by links that lead to the list's end
         (with safe-linking only).
-        """
-
-    def bins(
-        self, bins: list[tuple[int, int, int, int, bool]], progress: Progress = None
-    ) -> tuple[list[tuple[int, int]], int, list[tuple[int, str, int, int]]]:
-        """Follow the arenas' bins, each (address seen as a chunk, arena number, least and most chunk size, whether it
-        is a large bin).
-
-        Return (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin,
-        fault, chunk or bin at fault, its link or size): see ``Fault`` in engine/core/src/allocators/glibc/bins.rs.
         """
 
     def release(self, addresses: list[int]) -> list[int]:
@@ -640,49 +633,38 @@ class Heap:
     def own(self, values: list[int], closure: bool) -> int:
         """Make the blocks that the values point into the allocator's own: they are not followed, and are no leaks.
 
-        With ``closure``, the blocks that those lead to become the allocator's too. Call it before ``mark``. Return how
-        many blocks became the allocator's.
+        With ``closure``, the blocks that those lead to become the allocator's too. Return how many blocks became the
+        allocator's.
         """
 
-    def take_odd(self, unaligned: bool, tagged: bool, dead: list[tuple[int, int]]) -> None:
-        """From now on blocks and roots have further pointers. Call it before ``mark``.
+    def index(self) -> Index:
+        """Return the blocks as they are now. Nothing changes them any more."""
 
-        ``unaligned``: they begin at any byte. ``tagged``: they are words with a tag above the 47 or 48 bits of the
-        address. ``dead`` is memory inside blocks that holds none. Each of the three long calls then reads every block
-        reached once more.
-        """
+class Index:
+    """The blocks of a heap: the second stage. A block is in use (state 0), free, or the allocator's own.
 
-    def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
-        """Mark the blocks that the words of the ranges and the values lead to. Return (candidate pointers in roots,
-        blocks reached).
+    What has leaked is not known here: a leaked block is in use, also once ``mark`` has run.
+    """
 
-        After ``find_leaks`` it marks further blocks: what is still unreachable is found by ``find_leaks`` again.
-        """
+    dropped: int  # runs left out because they overlap others, or are far larger than what the dump has of them
+    missing: list[tuple[int, int]]  # parts of jemalloc's blocks that are not in the dump, in pieces
 
-    def hide_ends(self) -> None:
-        """From now on until ``reveal_ends``, words that are a block's end and the beginning of the next block are no
-        pointers. Call it before ``mark``.
-        """
+    def runs(self) -> list[tuple[int, int, int, int, int]]:
+        """Return the runs as given, without allocators, sorted by address. ``HeapBuilder.reports`` has the same order."""
 
-    def reveal_ends(self) -> tuple[list[int], list[int]]:
-        """Mark what only such words lead to. Return the addresses of these blocks, and of others that they hold."""
+    def follow(
+        self, head: int, to_user: bool, protected: bool, least: int, most: int
+    ) -> tuple[int, int, Optional[tuple[str, int]], list[int]]:
+        """Return what ``HeapBuilder.follow`` does, with the addresses of the blocks on the list."""
 
-    def find_leaks(self, progress: Progress = None) -> tuple[int, int, int, int]:
-        """Return (direct count, usable bytes, indirect count, usable bytes) of the blocks that were not reached."""
+    def bins(
+        self, bins: list[tuple[int, int, int, int, bool]], progress: Progress = None
+    ) -> tuple[list[tuple[int, int]], int, list[tuple[int, str, int, int]]]:
+        """Follow the arenas' bins, each (address seen as a chunk, arena number, least and most chunk size, whether it
+        is a large bin).
 
-    def reached_without(
-        self,
-        ranges: list[tuple[int, int]],
-        values: list[int],
-        barrier: int,
-        asked: list[int],
-        progress: Progress = None,
-    ) -> list[bool]:
-        """Return for each address whether a path that avoids the block at ``barrier`` leads to the block it lies in.
-
-        Paths begin at the roots (``ranges`` and ``values``, as for ``mark``). If the block at ``barrier`` is leaked,
-        they begin at the direct leaks. To be called after ``find_leaks``, whose answers stay as they are. It marks
-        again: about as much work as ``mark``.
+        Return (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin,
+        fault, chunk or bin at fault, its link or size): see ``Fault`` in engine/core/src/allocators/glibc/bins.rs.
         """
 
     def pointers(
@@ -697,6 +679,75 @@ class Heap:
 
         Memory in ``ranges`` is searched. Heaps of chunks are not read again, but for their parts in ``dead``: where
         they point to is known. All ranges are sorted and do not overlap.
+        """
+
+    def find(self, address: int) -> Optional[Block]:
+        """Return the block that the address points into. A header belongs to no block."""
+
+    def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
+        """Return up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
+
+    def addresses(self, states: list[int], start: int, end: int, most: int) -> list[int]:
+        """Return only the addresses of up to ``most`` blocks in one of the states, in address order, in [start,
+        end).
+        """
+
+    def sizes(self, arena: int | None = None) -> list[tuple[int, int, int, int]]:
+        """Return (usable size, blocks in use, free blocks, the allocator's own) by size, of all runs or of those with
+        that arena number.
+        """
+
+    def mark(
+        self,
+        ranges: list[tuple[int, int]],
+        values: list[int],
+        vectors: list[int] = ...,
+        unaligned: bool = False,
+        tagged: bool = False,
+        dead: list[tuple[int, int]] = ...,
+        progress: Progress = None,
+    ) -> Marks:
+        """Mark the blocks that the words of the ranges and the values lead to, and find the leaks. Only once.
+
+        ``vectors`` are words of vector registers: what each alone reaches is counted. A word that is the end of a block
+        and the beginning of the next counts last: what only such words lead to is listed.
+
+        ``unaligned``: pointers begin at any byte, and the ends of blocks are pointers like others. ``tagged``: pointers
+        may have a tag above the 47 or 48 bits of the address. ``dead`` is memory inside blocks that holds none of
+        these. Every block reached is then read once more.
+
+        Raises RuntimeError if it has been marked.
+        """
+
+class Marks:
+    """The marked blocks of a heap: the third stage. What is not reached has leaked.
+
+    Where further roots become known, ``more`` goes on, and these marks raise RuntimeError.
+    """
+
+    candidates: int  # words of roots that were candidate pointers
+    reached: int  # blocks
+    by_vectors: list[tuple[int, int]]  # (word of a vector register, blocks that it alone reaches)
+    by_ends: list[int]  # the blocks that only words lead to which are ends of blocks, too
+    beside_ends: list[int]  # other blocks that those hold
+    totals: tuple[int, int, int, int]  # direct leaks, their usable bytes, indirect leaks, their usable bytes
+
+    def more(self, values: list[int], progress: Progress = None) -> Marks:
+        """Return the marks with what further values lead to."""
+
+    def reached_without(
+        self,
+        ranges: list[tuple[int, int]],
+        values: list[int],
+        barrier: int,
+        asked: list[int],
+        progress: Progress = None,
+    ) -> list[bool]:
+        """Return for each address whether a path that avoids the block at ``barrier`` leads to the block it lies in.
+
+        Paths begin at the roots (``ranges`` and ``values``, as for ``mark``). If the block at ``barrier`` is leaked,
+        they begin at the direct leaks. The answers stay as they are. It
+        marks again: about as much work as ``mark``.
         """
 
     def groups(self) -> list[Group]:
@@ -736,10 +787,10 @@ class Heap:
         parts: list[tuple[int, int, int, int]] = ...,
         selves: list[tuple[int, int, int]] = ...,
         names: Optional[PythonNames] = None,
-    ) -> None:
+    ) -> Owners:
         """Find the owners of all blocks: the dominator tree, and the roots that lead to each block.
 
-        To be called after ``find_leaks``, with the ranges of ``mark``. ``named`` are (start, end, root, rank), sorted
+        ``ranges`` are those of ``mark``. ``named`` are (start, end, root, rank), sorted
         and disjoint: whose memory it is. Root 0 has what is left out. ``single`` are (value, root, rank). ``rank``: 0
         for the allocator's own words, 1 for data, more for stacks: the lower, the more it counts. The words of stacks
         attribute only what data does not reach. See engine/core/src/graph/owners.rs. ``homes`` are (root, the arena of
@@ -755,20 +806,39 @@ class Heap:
         Raises ValueError if ``named`` or ``parts`` overlap, MemoryError if there are more than 2**31 blocks.
         """
 
-    def edges_set_aside(self) -> int:
-        """Return how many pointers were not followed as the owners were found."""
+    def path(
+        self,
+        ranges: list[tuple[int, int]],
+        named: list[tuple[int, int, int, int]],
+        single: list[tuple[int, int, int]],
+        root: Optional[int],
+        address: int,
+        progress: Progress = None,
+        parts: list[tuple[int, int, int, int]] = ...,
+        owners: Optional[Owners] = None,
+    ) -> Optional[tuple[str, int, int, bytes]]:
+        """Return a shortest path to the block at the address, from the best root or only from ``root``.
 
-    def many_roots(self) -> list[int]:
-        """Return the roots of the sets that are too large to list."""
+        It is ("memory", address of the word, root, blocks), ("value", index in ``single``, root, blocks), or ("leak",
+        0, 0, blocks) from a direct leak to a leaked block. The blocks are addresses of 8 bytes in this machine's order;
+        the last is the block itself.
+        Words that the ``owners`` did not follow count only if nothing else leads there.
+        """
 
-    def owner_lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
+class Owners:
+    """Who holds the blocks of a heap: the fourth stage. It is the dominator tree, and the roots that lead to each block."""
+
+    set_aside: int  # pointers that were not followed
+    many_roots: list[int]  # the roots of the sets that are too large to list
+
+    def lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
         """Return (set, its roots, blocks, usable bytes) for each set of roots that holds something.
 
         Every block that is in use is counted once. The leaked blocks have the root 2**32 - 1. Those that only pointers
         at addresses that are not aligned lead to have 2**32 - 2. The roots are None where they are too many to list.
         """
 
-    def owners_above(self, address: int, most: int) -> Optional[tuple[list[Kept], int]]:
+    def above(self, address: int, most: int) -> Optional[tuple[list[Kept], int]]:
         """Return the block and those that dominate it, from the block up, and the set of roots that holds them."""
 
     def largest(self, within: Scope, most: int) -> list[Kept]:
@@ -802,23 +872,6 @@ class Heap:
         """Return (first word, usable size, count, lowest address) of the blocks in the scope, most bytes first.
 
         The first word is 0 unless it lies in one of the sorted ranges.
-        """
-
-    def path(
-        self,
-        ranges: list[tuple[int, int]],
-        named: list[tuple[int, int, int, int]],
-        single: list[tuple[int, int, int]],
-        root: Optional[int],
-        address: int,
-        progress: Progress = None,
-        parts: list[tuple[int, int, int, int]] = ...,
-    ) -> Optional[tuple[str, int, int, bytes]]:
-        """Return a shortest path to the block at the address, from the best root or only from ``root``.
-
-        It is ("memory", address of the word, root, blocks), ("value", index in ``single``, root, blocks), or ("leak",
-        0, 0, blocks) from a direct leak to a leaked block. The blocks are addresses of 8 bytes in this machine's order;
-        the last is the block itself.
         """
 
 # (start, end, section, number of the module, its bias); section: 0 code, 1 read-only, 2 data, 3 outside all modules
@@ -878,12 +931,14 @@ class GrowthRow:
 class Census:
     """The signatures of all blocks in use of one heap: what their first words hold.
 
-    They are taken in one pass. Find the leaks before: blocks are counted by their states.
+    They are taken in one pass. Blocks are counted by their states.
     """
 
     missing: int  # blocks whose first words are not in the dump
 
-    def __init__(self, heap: Heap, places: list[Place], direct: bool, threads: int, progress: Progress = None) -> None:
+    def __init__(
+        self, marks: Marks, places: list[Place], direct: bool, threads: int, progress: Progress = None
+    ) -> None:
         """Look at all blocks in use. With ``direct``, look only at direct leaks: only ``Kinds.groups`` is for those."""
 
     def __len__(self) -> int:
@@ -891,7 +946,7 @@ class Census:
 
     def named(
         self,
-        heap: Heap,
+        marks: Marks,
         labels: Labels,
         names: dict[LabelKey, int],
         whole: set[LabelKey] = ...,
@@ -926,17 +981,17 @@ class Labels:
         """Return (key, how many blocks have it), in order."""
 
 def find_labels(
-    heap: Heap,
+    marks: Marks,
     word: int,
     inside: list[tuple[int, int]],
     outside: list[tuple[int, int]],
-    marks: list[Mark],
+    signs: list[Mark],
     direct: bool,
     progress: Progress = None,
 ) -> Labels:
-    """Return the blocks that marks name: in blocks in use of ``inside``, and in all words of ``outside``. One pass.
+    """Return the blocks that signs name: in blocks in use of ``inside``, and in all words of ``outside``. One pass.
 
-    With ``direct``, look only at direct leaks, and only for marks that stand in the block itself.
+    With ``direct``, look only at direct leaks, and only for signs that stand in the block itself.
     """
 
 class Kinds:
@@ -947,14 +1002,14 @@ class Kinds:
 
     def __init__(self, censuses: list[Census]) -> None: ...
     def all(self) -> list[KindRow]: ...
-    def sums(self, index: int, heap: Heap) -> list[SumRow]:
+    def sums(self, index: int, marks: Marks) -> list[SumRow]:
         """Return the sums of each kind in one heap."""
 
-    def groups(self, index: int, heap: Heap) -> list[Group]:
+    def groups(self, index: int, marks: Marks) -> list[Group]:
         """Return the direct leaks by size and kind."""
 
     def addresses(
-        self, index: int, heap: Heap, wanted: list[int], states: list[int], start: tuple[int, int], most: int
+        self, index: int, marks: Marks, wanted: list[int], states: list[int], start: tuple[int, int], most: int
     ) -> tuple[list[int], Optional[tuple[int, int]]]:
         """Return the addresses of up to ``most`` blocks of the wanted kinds in one of the states.
 
@@ -962,29 +1017,28 @@ class Kinds:
         end.
         """
 
-    def examples(self, index: int, heap: Heap, wanted: list[int], states: list[int], most: int) -> list[list[int]]:
+    def examples(self, index: int, marks: Marks, wanted: list[int], states: list[int], most: int) -> list[list[int]]:
         """Return for each of the wanted kinds the addresses of its first blocks in one of the states, up to ``most``.
 
         One pass over the blocks finds those of all kinds.
         """
 
     def retained(
-        self, index: int, heap: Heap, groups: list[int], count: int, progress: Progress = None
+        self, index: int, owners: Owners, groups: list[int], count: int, progress: Progress = None
     ) -> list[tuple[int, int]]:
         """Return the bytes that the live and the leaked blocks of each group keep alive, themselves included.
 
-        ``groups`` has the group of each kind, below ``count``. Each byte counts once for a group. Find the owners
-        before.
+        ``groups`` has the group of each kind, below ``count``. Each byte counts once for a group.
         """
 
-    def in_scope(self, index: int, heap: Heap, within: Scope) -> list[HeldRow]:
+    def in_scope(self, index: int, owners: Owners, within: Scope) -> list[HeldRow]:
         """Return the blocks in the scope by kind and size, in order."""
 
-    def take_kinds(self, index: int, heap: Heap, labels: Labels) -> Labels:
+    def take_kinds(self, index: int, marks: Marks, labels: Labels) -> Labels:
         """Return the labels with the kinds of their blocks."""
 
     def by_stack(
-        self, plain: Kinds, index: int, heap: Heap, callers: list[tuple[Records, dict[int, int]]], known: list[int]
+        self, plain: Kinds, index: int, marks: Marks, callers: list[tuple[Records, dict[int, int]]], known: list[int]
     ) -> Labels:
         """Return labels for blocks whose caller makes only one type of their size, and whose shape is that type's.
 
@@ -993,17 +1047,17 @@ class Kinds:
         itself would show.
         """
 
-    def asked(self, index: int, heap: Heap, records: list[Records], sizes: list[int]) -> list[tuple[int, int]]:
+    def asked(self, index: int, marks: Marks, records: list[Records], sizes: list[int]) -> list[tuple[int, int]]:
         """Return for each kind how many (live, leaked) blocks were asked for with just the bytes of its objects.
 
         ``sizes`` has these bytes for each kind, 0 where they are not known.
         """
 
-    def kinds_at(self, index: int, heap: Heap, asked: list[int]) -> list[Optional[int]]:
+    def kinds_at(self, index: int, marks: Marks, asked: list[int]) -> list[Optional[int]]:
         """Return the kind of the block in use that begins at each address, or None. The addresses must be sorted."""
 
 def changed_in_place(
-    old: Heap, new: Heap, owned: list[tuple[int, int]], word: int, progress: Progress = None
+    old: Marks, new: Marks, owned: list[tuple[int, int]], word: int, progress: Progress = None
 ) -> tuple[int, int]:
     """Return how many surviving blocks were compared, and in how many most words have changed.
 
@@ -1014,7 +1068,8 @@ def changed_in_place(
 def compare_heaps(
     cores: list[
         tuple[
-            Heap,
+            Marks,
+            Optional[Owners],
             list[tuple[Records, tuple[int, int, int, int], list[int]]],
             list[tuple[int, int, int]],
             dict[int, int],
@@ -1029,8 +1084,8 @@ def compare_heaps(
 ) -> tuple[list[GrowthRow], list[tuple[int, int, int]]]:
     """Compare the blocks of several cores, the oldest first.
 
-    A core is (heap, recorders, modules, the caller's key of each arena by number, its key of each set of roots, whether
-    all of its heap is in the dump). A core whose heap is not whole does not say that a block was not there. A recorder
+    A core is (marks, owners or None, recorders, modules, the caller's key of each arena by number, its key of each set
+    of roots, whether all of its heap is in the dump). A core whose heap is not whole does not say that a block was not there. A recorder
     is (records, its clock as (ns at 0, shift, numerator, denominator), the caller's key of each thread by
     number). A part of a module is (start, end, what to add to an address to make it comparable). ``by`` is "size",
     "state", "arena", "kind", "stack", "thread", "owner" or "holder". ``aligned``: addresses mean the same in all cores.
@@ -1038,7 +1093,8 @@ def compare_heaps(
 
     By "owner", the key of a block is that of the set of roots that holds it, or 2**64 - 2 for the allocator's own. By
     "holder", the key has the block's kind in its lower 32 bits. Above it is the kind of the block that alone keeps it
-    alive, or with the highest bit, the key of the set of roots. Keys of sets are below 2**31. Find the owners before.
+    alive, or with the highest bit, the key of the set of roots. Keys of sets are below 2**31.
+    Both need the owners.
 
     Under each key: the bytes of the first core, minus those gone, plus those new, are the bytes of the last. Also
     return (core, recorder, stack) of each key, for "stack". The key 2**64 - 1 is "not known".
@@ -1293,23 +1349,23 @@ SampleRow = tuple[int, int, int, Optional[int], int, int, int, int, float, float
 
 def group_records(
     records: Records,
-    heap: Heap | None = None,
+    marks: Marks | None = None,
     kinds: Kinds | None = None,
-    owners: bool = False,
+    owners: Owners | None = None,
     progress: Progress = None,
 ) -> list[SampleRow]:
     """Add up records by stack, thread and size, those with the most bytes first.
 
-    With a heap whose leaks have been found, also by the state of the block; with ``kinds`` of that heap alone by its
-    kind; with ``owners``, which must have been found, by the set of roots that hold it. There are at most some 100,000
+    With ``marks``, also by the state of the block; with ``kinds`` of that heap alone by its kind; with ``owners`` by the
+    set of roots that hold it. There are at most some 100,000
     groups: with more, sizes are no longer told apart, then owners, kinds and threads. If the stacks alone are too many,
     the rest of them is one stack, 2**32 - 1.
     """
 
 def reference_stacks(
-    heap: Heap, kinds: Kinds, progress: Progress = None
+    owners: Owners, kinds: Kinds, progress: Progress = None
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int, int, int]], bool]:
-    """Return the stacks of holders of a heap whose owners have been found.
+    """Return the stacks of holders of a heap.
 
     It is (nodes, held, whether there were too many nodes). A node is (number of its holder plus 1, or 0; its kind, or
     without a holder a set of roots). A holder comes before what it holds. ``held`` are (node, usable size, blocks,

@@ -9,12 +9,12 @@ from dmods.base.sizes import human_size
 from dmods.finding import Finding
 from dmods.report import Column, Table
 
-#: A row of the engine's ``Heap.sizes``: the size, and the blocks that are live, free, leaked, the allocator's own.
-Sizes = Sequence[tuple[int, int, int, int, int]]
+#: A row of the engine's ``Index.sizes``: the size, and the blocks that are in use, free, the allocator's own.
+Sizes = Sequence[tuple[int, int, int, int]]
 
 
 def _used(sizes: Sizes) -> int:
-    return sum(size * (live + leaked + own) for size, live, _free, leaked, own in sizes)
+    return sum(size * (used + own) for size, used, _free, own in sizes)
 
 
 def _free(sizes: Sizes) -> int:
@@ -24,7 +24,7 @@ def _free(sizes: Sizes) -> int:
 def statistics(name: str, sizes: Sizes, memory: int, more: Sequence[tuple[str, int]]) -> Statistics:
     """Return the sums over the blocks, the bytes of ``memory``, and what the heap's reader adds."""
     rows = [
-        ("blocks in use", sum(live + leaked + own for _size, live, _free, leaked, own in sizes)),
+        ("blocks in use", sum(used + own for _size, used, _free, own in sizes)),
         ("bytes in use", _used(sizes)),
         ("free blocks", sum(row[2] for row in sizes)),
         ("free bytes", _free(sizes)),
@@ -58,7 +58,7 @@ def waste(name: str, sizes: Sizes, pages: int) -> Iterator[Finding]:
             alternative="the program just freed it, and soon needs it again",
         )
         return
-    size, _live, count, *_ = max(sizes, key=lambda row: row[0] * row[2])
+    size, _, count, _ = max(sizes, key=lambda row: row[0] * row[2])
     yield unused(
         "untrimmed",
         f"{what}; {count:,} of the free blocks have {size:,} bytes",

@@ -17,7 +17,6 @@ from dmods.allocators.vocabulary import (
     ArenaRow,
     Checked,
     Damage,
-    Leaked,
     Lost,
     Part,
     Place,
@@ -44,15 +43,38 @@ if TYPE_CHECKING:
     from dmods.base.words import Words
 
 
-class Process(Protocol):
-    """The heap of the whole process, for an allocator that looks at its own part of it: ``heap.ProcessHeap``.
+@dataclass(frozen=True)
+class Building:
+    """A process heap whose bytes are read, and whose free lists are not yet followed: see ``Heap.release``.
 
-    ``reports`` say what the walk of ``Chunks`` met. ``thread_pointers`` are those without registers, too.
+    ``thread_pointers`` are those without registers, too. ``reports`` say what the walk of ``Chunks`` met.
     """
 
     target: Target
     words: Words
-    index: _engine.Heap
+    thread_pointers: Sequence[int]
+    reports: Sequence[_engine.RunReport]
+    engine: _engine.HeapBuilder
+
+
+class Marked(Protocol):
+    """The blocks of the whole process by what holds them, for an allocator: ``heap.Marks``."""
+
+    engine: _engine.Marks
+
+    def blocks(self, *states: int) -> Iterator[Block]: ...
+
+
+class Process(Protocol):
+    """The blocks of the whole process, for an allocator that looks at its own part of it: ``heap.Index``.
+
+    ``reports`` say what the walk of ``Chunks`` met. ``thread_pointers`` are those without registers, too. A block that
+    has leaked is in use here.
+    """
+
+    target: Target
+    words: Words
+    engine: _engine.Index
     reports: Sequence[_engine.RunReport]
 
     @property
@@ -191,22 +213,23 @@ class Heap:
     # -- its part of the heap -------------------------------------------------------------------------------------
 
     def attached(self, process: Process) -> Heap:
-        """Return a copy that belongs to a process heap. Its blocks are not read yet: see ``release``."""
+        """Return a copy that belongs to the blocks of a process. Its own are released."""
         found = copy(self)
         found.part_of = process
         return found
 
     @property
     def process(self) -> Process:
-        """Return the process heap that it belongs to."""
-        assert self.part_of is not None, "only the heaps of a process heap are asked about their blocks"
+        """Return the blocks that its own belong to."""
+        assert self.part_of is not None, "only the heaps of an index are asked about their blocks"
         return self.part_of
 
-    def release(self) -> None:
-        """Set the blocks in caches free in the index, and make the allocator's own blocks its own.
+    def release(self, building: Building) -> None:
+        """Set the blocks in caches free, and make the allocator's own blocks its own.
 
-        The index is new. It is made again where caches were found that are gone.
+        This is asked of a new copy. It is done again where caches were found that are gone.
         """
+        del building
 
     def kept(self) -> list[int]:
         """Return the addresses of the blocks that the allocator itself keeps alive."""
@@ -236,9 +259,9 @@ class Heap:
         """Return whether ``lost`` has to be asked."""
         return False
 
-    def lost(self, leaked: Leaked) -> Optional[Lost]:
+    def lost(self, marks: Marked) -> Optional[Lost]:
         """Return the caches that nothing leads to any more. They are among the unreachable blocks."""
-        del leaked
+        del marks
         return None
 
     # -- arenas ---------------------------------------------------------------------------------------------------
@@ -381,8 +404,8 @@ class Heap:
         """Return what ``free_memory`` is, in words."""
         return "free pages"
 
-    def _sizes(self) -> list[tuple[int, int, int, int, int]]:
-        return self.process.index.sizes(self.arena)
+    def _sizes(self) -> list[tuple[int, int, int, int]]:
+        return self.process.engine.sizes(self.arena)
 
     @property
     def _keeps_free(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Optional, Union
 
 from dmods._engine import Extents, Slots
@@ -25,7 +25,7 @@ OVERWRITTEN = "check what is written into that memory; `dmods run --audit audit,
 
 
 class Chunks(NamedTuple):
-    """Runs of chunks with glibc's headers. ``watched`` are structures that the walk reports (``_engine.Heap``)."""
+    """Runs of chunks with glibc's headers. ``watched`` are structures that the walk reports (``_engine.HeapBuilder``)."""
 
     runs: Sequence[tuple[int, int, int, int, int]]
     watched: Sequence[tuple[int, int, int]]
@@ -260,7 +260,3 @@ class Lost(NamedTuple):
 
     doubtful: list[int]
     own: list[int]
-
-
-#: Yields the unreachable blocks: address, size, arena.
-Leaked = Callable[[], Iterator[tuple[int, int, Optional[int]]]]

@@ -1,11 +1,13 @@
-"""A progress bar on stderr: only on a terminal, and only after a second."""
+"""A progress bar on stderr: only on a terminal, and only after a second. And what work has cost."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Optional, TextIO
+from typing import Callable, Optional, TextIO
 
 _WIDTH = 30
 
@@ -49,3 +51,21 @@ class Progress:
         if self._drawn:
             self._stream.write(f"\r{' ' * self._drawn}\r")
             self._stream.flush()
+
+
+@contextmanager
+def bar(label: str, total: int) -> Iterator[Callable[[int], object]]:
+    """Show a bar while work of a known total is done. Yield what the engine calls with how much is done."""
+    with Progress(label) as shown:
+        yield lambda done: shown.update(done, total)
+
+
+class Clock:
+    """The time since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+    def elapsed(self) -> tuple[float, float]:
+        """Return the wall seconds and the CPU seconds since the start."""
+        return time.monotonic() - self._wall, time.process_time() - self._cpu

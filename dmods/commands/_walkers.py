@@ -265,7 +265,7 @@ def _referrers(target: Target, query: Query) -> Rows:
     heap = find_heap(target)
     block = _block_of(heap, query, "referrers")
     heap.leaks()
-    for at in heap.referrers(block, _MOST_REFERRERS):
+    for at in heap.index.referrers(block, _MOST_REFERRERS):
         if block.address <= at < block.end:
             continue
         holder = heap.block_at(at)

@@ -82,7 +82,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(partial_note(report.verdict))
     report.notes.extend(heap.roots.notes)
     report.notes.extend(vector_notes(heap, leaks))
-    report.notes.extend(one.note for one in heap.garbage)
+    report.notes.extend(one.note for one in heap.marks.garbage)
     report.notes.extend(doubtful_notes(heap))
     report.notes.extend(odd_notes(heap))
     if args.unaligned:
@@ -204,7 +204,7 @@ def _looks(heap: ProcessHeap, groups: list[LeakGroup]) -> Iterator[tuple[Value, 
 
     places = address_finder(heap.target)
     blocks = [block for group in groups if (block := heap.block_at(group.first)) is not None]
-    pointers = heap.pointers([(block.address, block.end) for block in blocks], _MOST_POINTERS)
+    pointers = heap.index.pointers([(block.address, block.end) for block in blocks], _MOST_POINTERS)
     for block, found in zip(blocks, pointers):
         others = [at for at in found if not block.address <= at < block.end]
         yield (
@@ -238,7 +238,7 @@ def _figures(heap: ProcessHeap, leaks: Leaks) -> Table:
         Column("cpu_seconds", title="CPU seconds"),
     )
     row: tuple[Value, ...] = (
-        sum(row[1] + row[3] for row in heap.index.sizes()),
+        sum(row[1] + row[3] for row in heap.marks.engine.sizes()),
         sum(one.counts()[0] for one in heap.heaps),
         sum(one.counts()[1] for one in heap.heaps),
         heap.bytes,

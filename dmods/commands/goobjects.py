@@ -81,7 +81,7 @@ def _listed(target: Target, types: GoTypes, args: argparse.Namespace, report: Re
     for shape, name in {(kind.shape, kind.name) for kind, _count, _size in wanted}:
         for address, size in types.engine.listed(shape, name, most - len(cells)):
             block = heap.block_at(address)
-            garbage = block is not None and heap.is_garbage(block)
+            garbage = block is not None and heap.marks.is_garbage(block)
             cells.append((address, size, "garbage" if garbage else "live", args.type))
     total = sum(count for _kind, count, _size in wanted)
     report.tables.append(Table("objects", OBJECTS, sorted(cells)))

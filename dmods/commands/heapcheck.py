@@ -95,7 +95,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     heap = find_heap(target)
     verdict = heap_verdict(heap)
     notes = [note for one in heap.heaps for note in one.notes]
-    report = Report(notes=notes + heap.dump_notes() + partial_note(verdict), verdict=verdict)
+    report = Report(notes=notes + heap.index.dump_notes() + partial_note(verdict), verdict=verdict)
     report.status = 0 if verdict.possible else NO_VERDICT
     guards = verify(target)
     if not heap.found and not heap.heaps and guards is None:

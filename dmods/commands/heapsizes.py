@@ -69,7 +69,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     leaks = leak_verdict(heap).possible
     number = None if args.arena is None else _arena(heap, args.arena)
     # The blocks that an allocator took for itself are not the program's.
-    sizes = [row[:4] for row in heap.index.sizes(number) if any(row[1:4])]
+    sizes = [row[:4] for row in heap.marks.engine.sizes(number) if any(row[1:4])]
     classes = classify(sizes, heap.words.size, args.exact)
     total = Class(0, 0)
     for size, live, free, leaked in sizes:

@@ -64,10 +64,7 @@ TYPES = (*_SUMS, Column("type"), Column("size", "bytes", title="BLOCK SIZE"), Co
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return who holds the heap."""
-    if args.all_edges:
-        with owners_by_all_edges(target) as owners:
-            return _report(owners, args)
-    return _report(find_owners(target), args)
+    return _report(owners_by_all_edges(target) if args.all_edges else find_owners(target), args)
 
 
 def _report(owners: Owners, args: argparse.Namespace) -> Report:

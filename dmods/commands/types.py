@@ -46,7 +46,6 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report = Report(notes=list(heap.notes))
     if not heap.found:
         report.notes.insert(0, no_heap(target))
-    heap.leaks()
     judge(report, leak_verdict(heap))
     report.notes.extend(heap.roots.notes)
     types = typed_blocks(target)
@@ -56,7 +55,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if args.retained or blocks <= _FEW:
         owners = find_owners(target)
         report.notes.extend(note for note in owners.roots.notes if note not in report.notes)
-        for row, live, leaked in types.retained():
+        for row, live, leaked in types.retained(owners.engine):
             if row.pooled:
                 continue
             kept[id(row)] = (0 if args.leaked else live) + (0 if args.live else leaked)

@@ -103,7 +103,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     )
     report.tables.extend(python_tables(target, block, address, path))
     if block is not None:
-        garbage = heap.is_garbage(block)
+        garbage = heap.marks.is_garbage(block)
         report.tables.extend(table for one in heap.heaps for table in one.tables(block, garbage))
     if heap.records:
         report.tables.extend(_earlier(heap, block, address))
@@ -161,8 +161,8 @@ def _block(heap: ProcessHeap, block: Block, address: int, content: Content) -> t
         block.allocator,
         arena_name(block.arena),
         "garbage, not yet collected"
-        if heap.is_garbage(block)
-        else heap.doubtful.get(block.address) or STATES[block.state],
+        if heap.marks.is_garbage(block)
+        else heap.marks.doubtful.get(block.address) or STATES[block.state],
         block.kept_count if direct else None,
         block.kept_bytes if direct else None,
         _direct_leak(heap, block) if block.state == INDIRECT else None,
@@ -253,7 +253,7 @@ def _direct_leak(heap: ProcessHeap, block: Block) -> Optional[int]:
     for _step in range(_MOST_STEPS):
         if not pending:
             return None
-        holders = [heap.block_at(at) for at in heap.referrers(pending.pop(0), _MOST_REFERRERS)]
+        holders = [heap.block_at(at) for at in heap.index.referrers(pending.pop(0), _MOST_REFERRERS)]
         leaked = {each.address: each for each in holders if each is not None and each.state in (DIRECT, INDIRECT)}
         for holder in leaked.values():
             if holder.state == DIRECT:

@@ -108,7 +108,7 @@ def block_and_graph(target: Target, text: str) -> tuple[Block, Optional[TypeGrap
 def _by_itself(target: Target, block: Block) -> tuple[Value, ...]:
     """Return the row of a block of which debug information says nothing: its vtable or its holder may name it."""
     types = find_types(target)
-    (kind,) = types.kinds.kinds_at(0, types.heaps[0].index, [block.address])
+    (kind,) = types.kinds.kinds_at(0, types.heaps[0].marks.engine, [block.address])
     name = types.name(kind) if kind is not None else None
     if name is None or not name.is_type:
         return _unknown(block)

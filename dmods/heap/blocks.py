@@ -27,7 +27,7 @@ def addresses(heap: ProcessHeap, ranges: Sequence[tuple[int, int]], *states: int
     """Yield the addresses of the blocks in the ranges whose state is one of these."""
     for start, end in ranges:
         at = start
-        while batch := heap.index.addresses(list(states), at, end, _BATCH):
+        while batch := heap.marks.engine.addresses(list(states), at, end, _BATCH):
             yield from batch
             at = batch[-1] + 1
 

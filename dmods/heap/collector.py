@@ -24,14 +24,12 @@ _THREAD_STATE = 1024  # bytes that hold a PyThreadState (3.14: 900)
 _PYMALLOC = "pymalloc"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Collector:
     """The collector of a process. ``links`` is None where there is no CPython, or its lists are damaged.
 
     ``dead`` is memory whose words keep nothing alive: the heads of the lists, the parts of Python's frame stacks where
     no frame is, what is not in use of the arrays of free objects, constants, and what NumPy left in its records.
-    ``unfreed`` is how many unreachable objects it would free; None before it was asked. ``unfreed_objects`` are their
-    addresses.
     """
 
     target: Target
@@ -39,8 +37,6 @@ class Collector:
     links: Optional[CollectorLinks] = None
     notes: list[str] = field(default_factory=list)
     dead: list[tuple[int, int]] = field(default_factory=list)
-    unfreed: Optional[int] = None
-    unfreed_objects: list[int] = field(default_factory=list)
 
     def garbage(self, unreachable: Iterable[tuple[int, int]], unused: Optional[UnusedWords]) -> list[int]:
         """Return the objects in the unreachable blocks (address, bytes) that the collector would free.
@@ -49,9 +45,7 @@ class Collector:
         """
         if self.links is None:
             return []
-        found = self.links.garbage(self.target.image(), list(unreachable), self.minor, unused)
-        self.unfreed, self.unfreed_objects = len(found), found
-        return found
+        return self.links.garbage(self.target.image(), list(unreachable), self.minor, unused)
 
 
 @cached

@@ -40,14 +40,14 @@ class Garbage:
         )
 
 
-def find_garbage(index: _engine.Heap, heaps: Sequence[Heap]) -> list[Garbage]:
-    """Return the unreachable blocks of the heaps that have a collector. The index has found the leaks.
+def find_garbage(marks: _engine.Marks, heaps: Sequence[Heap]) -> list[Garbage]:
+    """Return the unreachable blocks of the heaps that have a collector.
 
     A block that the collector itself found dead is one of them, whatever word looks like a pointer to it.
     """
     found = {one.arena: (one.name, array("Q"), [0]) for one in heaps if one.collected}
     if found:
-        for address, size, arena in _leaked(index):
+        for address, size, arena in _leaked(marks):
             if arena in found:
                 _name, addresses, total = found[arena]
                 addresses.append(address)
@@ -70,10 +70,10 @@ def _add(addresses: array[int], total: list[int], blocks: Iterable[tuple[int, in
         addresses[:] = array("Q", merge(addresses, more))
 
 
-def _leaked(index: _engine.Heap) -> Iterator[tuple[int, int, int]]:
+def _leaked(marks: _engine.Marks) -> Iterator[tuple[int, int, int]]:
     start = 0
     while True:
-        batch = index.blocks([DIRECT, INDIRECT], start, _BATCH)
+        batch = marks.blocks([DIRECT, INDIRECT], start, _BATCH)
         yield from ((row.address, row.size, row.arena) for row in batch)
         if len(batch) < _BATCH:
             return

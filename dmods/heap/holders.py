@@ -64,17 +64,17 @@ def find_holders(finder: AddressFinder, block: Optional[Block], address: int) ->
     """Return who points into ``block``, or to exactly ``address`` if it lies in no block.
 
     All of memory is searched once. If a live block is among the holders, the heap is marked once more with ``block``
-    closed. ``ProcessHeap.leaks()`` must have run.
+    closed. 
     """
     heap = finder.heap
     low, high = (block.address, block.end) if block is not None else (address, address + 1)
-    found = heap.pointers([(low, high)], MOST_WORDS)[0]
+    found = heap.index.pointers([(low, high)], MOST_WORDS)[0]
     outside = [at for at in found if block is None or not low <= at < high]
     blocks = [heap.block_at(at) for at in outside]
     reached = _reached(heap, block, blocks)
-    roots, dead = Ranges(heap.mark_sources[0]), Ranges(heap.roots.dead)
+    roots, dead = Ranges(heap.marks.ranges), Ranges(heap.roots.dead)
     holders = list(_registers(finder, low, high, block))
-    for at, value in heap.code_words:
+    for at, value in heap.marks.code_words:
         if low <= value < high:
             holders.append(Holder(at, value - low, "root", _keeps(block, "root", False), None))
     for at, holding in zip(outside, blocks):
@@ -108,7 +108,7 @@ def _reached(heap: ProcessHeap, block: Optional[Block], holding: Sequence[Option
     asked = sorted({each.address for each in holding if each is not None and each.state in states})
     if not asked:
         return set()
-    return {at for at, is_reached in zip(asked, heap.reached_without(block, asked)) if is_reached}
+    return {at for at, is_reached in zip(asked, heap.marks.reached_without(block, asked)) if is_reached}
 
 
 def _state(at: int, holding: Optional[Block], roots: Ranges, dead: Ranges) -> str:

@@ -165,7 +165,7 @@ def find_ledger(target: Target) -> Ledger:
         missing += unknown.lost([(part.start, end)]) if name not in NOT_COUNTED else 0
         if name == OWN:
             whole.add(part.start, part.end)
-    never, blocks = heap.index.untouched(unknown.never, _MOST_BLOCKS)
+    never, blocks = heap.marks.engine.untouched(unknown.never, _MOST_BLOCKS)
     pages = [part for one in heap.heaps for start, end in one.free_memory() for part in whole.within(start, end)]
     size = sum(end - start for start, end in pages)
     own = Use(OWN, *sums[OWN])
@@ -173,7 +173,7 @@ def find_ledger(target: Target) -> Ledger:
     own = own.less(free_pages)
     sums[FREE_MEMORY] = [free_pages.bytes, free_pages.touched]
     for name, states in (_STATES if judged else _UNJUDGED_STATES).items():
-        use = own.part(name, *_blocks(heap.index.sizes(), never, *states))
+        use = own.part(name, *_blocks(heap.marks.engine.sizes(), never, *states))
         own = own.less(use)
         sums[name] = [sums[name][0] + use.bytes, sums[name][1] + use.touched]
     sums[OWN] = [own.bytes, own.touched]

@@ -16,10 +16,10 @@ class LiveWords:
     def __init__(self, heap: ProcessHeap, aside: Ranges) -> None:
         self.heap = heap
         self._image, self._word = heap.words.image, heap.words.size
-        self.roots = list(Ranges(sorted(aside.without(Ranges(sorted(heap.mark_sources[0]))))))
+        self.roots = list(Ranges(sorted(aside.without(Ranges(sorted(heap.marks.ranges))))))
         self.blocks = list(heap.owned)
         self._root_set = Ranges(self.roots)
-        self.values = {*heap.roots.values, *heap.roots.vectors, *heap.mark_sources[1]}
+        self.values = {*heap.roots.values, *heap.roots.vectors, *heap.marks.values}
 
     def __contains__(self, at: int) -> bool:
         """Return whether the word at an address is a root, or in a block in use."""

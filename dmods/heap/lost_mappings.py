@@ -102,7 +102,7 @@ def hidden_heaps(heap: ProcessHeap) -> list[str]:
     Ruby's and PHP's do not: plain pointers lead to them, and every word of them counts as a pointer.
     """
     pointed = pointed_runtimes(heap.target)
-    return [note for note in heap.unwalked() if note not in pointed]
+    return [note for note in heap.index.unwalked() if note not in pointed]
 
 
 def _no_verdict(heap: ProcessHeap) -> str:
@@ -191,7 +191,7 @@ class _Search:
     # -- where pointers are -------------------------------------------------------------------------------------------
 
     def _by_values(self) -> set[int]:
-        values = self._words.values | {*self.heap.thread_pointers}
+        values = self._words.values | {*self.heap.index.thread_pointers}
         return {number for value in values for number in self._of(value)}
 
     def _by_roots(self) -> set[int]:
@@ -328,6 +328,6 @@ class _Search:
         """Return the memory of each struct pthread, which says where its stack begins."""
         return [
             (pointer - reach, pointer + reach)
-            for pointer in self.heap.thread_pointers
+            for pointer in self.heap.index.thread_pointers
             for reach in [pthread_reach(self.target, pointer)]
         ]

@@ -47,9 +47,9 @@ class PythonObjects(NamedTuple):
 def in_cycles(heap: ProcessHeap, minor: int) -> PythonObjects:
     """Return where the objects are that only cycles hold: those that the collector would free at its next run."""
     heap.leaks()
-    found = (heap.block_at(address) for address in heap.collector.unfreed_objects)
+    found = (heap.block_at(address) for address in heap.marks.unfreed)
     blocks = sorted({(block.address, block.size) for block in found if block is not None})
-    return PythonObjects(heap.target, [], blocks, minor, heap.collector.links)
+    return PythonObjects(heap.target, [], blocks, minor, heap.index.collector.links)
 
 
 def objects_in(heap: ProcessHeap, minor: int) -> PythonObjects:
@@ -61,4 +61,4 @@ def objects_in(heap: ProcessHeap, minor: int) -> PythonObjects:
     used = heap.blocks(LIVE, DIRECT, INDIRECT)
     blocks = [(block.address, block.size) for block in used if block.arena not in arenas and block.size >= 16]
     slots = [one.slots for one in heap.heaps if one.runtime == PYTHON]
-    return PythonObjects(heap.target, slots, blocks, minor, heap.collector.links)
+    return PythonObjects(heap.target, slots, blocks, minor, heap.index.collector.links)

@@ -9,8 +9,10 @@ from dmods.allocators.protocol import Heap
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
+from dmods.base.words import Words
 from dmods.heap.recorded import find_recorded
 from dmods.process.mappings import subtract
+from dmods.records.model import Records
 from dmods.records.sources import allocation_records
 from dmods.target import AddressRange, Target
 
@@ -22,15 +24,27 @@ def program_mappings(target: Target) -> Sequence[AddressRange]:
 
 @dataclass(frozen=True)
 class Survey:
-    """The allocators of a process.
+    """The allocators of a process: the first stage of its heap.
 
-    `owned` is all memory of the allocators, in use or not; it holds no roots. `notes` say what cannot be read. A heap
-    whose blocks only the auditor knows is among `heaps`.
+    ``owned`` is all memory of the allocators, in use or not; it holds no roots. ``notes`` say what cannot be read. A
+    heap whose blocks only the auditor knows is among ``heaps``.
     """
 
+    target: Target
+    records: Records
     heaps: Sequence[Heap]
     owned: Ranges
-    notes: list[str]
+    notes: Sequence[str]
+
+    @property
+    def words(self) -> Words:
+        """Return the words of the process."""
+        return Words(self.target.image(), self.target.arch.word)
+
+    @property
+    def mappings(self) -> Sequence[AddressRange]:
+        """Return the mappings without the memory in which an auditor keeps its records."""
+        return program_mappings(self.target)
 
 
 @cached
@@ -40,6 +54,6 @@ def survey(target: Target) -> Survey:
     found = find_heaps(target, records.own)
     recorded = find_recorded(target, records, found.heaps, found.owned)
     if recorded is None:
-        return Survey(found.heaps, found.owned, found.notes)
+        return Survey(target, records, found.heaps, found.owned, found.notes)
     owned = Ranges(sorted([*found.owned, *recorded.owned]))
-    return Survey([*found.heaps, recorded], owned, [*found.notes, *recorded.notes])
+    return Survey(target, records, [*found.heaps, recorded], owned, [*found.notes, *recorded.notes])

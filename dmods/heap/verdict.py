@@ -73,7 +73,7 @@ def _pool_of(heap: ProcessHeap, module: Module) -> Optional[tuple[int, int]]:
     if not pools:
         return None
     own = Ranges([*data, *pools])
-    for pool, places in zip(pools, heap.pointers(pools, _MOST_POINTERS)):
+    for pool, places in zip(pools, heap.index.pointers(pools, _MOST_POINTERS)):
         others = {heap.words.at(at) for at in places if at not in own}
         if len(others) >= _MANY:
             return pool
@@ -188,9 +188,9 @@ def lost_bytes(heap: ProcessHeap) -> tuple[int, int]:
 
 def _heap_lost(heap: ProcessHeap) -> int:
     """Return how many bytes of the heap are not in the dump."""
-    lost = Ranges(part for report in heap.reports for part in report["missing"])
+    lost = Ranges(part for report in heap.index.reports for part in report["missing"])
     dumped = Ranges((m.start, m.end) for m in heap.target.mappings() if m.dumped)
-    for start, end in heap.index.missing:  # the kernel leaves out what was never touched: whole mappings
+    for start, end in heap.index.engine.missing:  # the kernel leaves out what was never touched: whole mappings
         for part in dumped.within(start, end):
             lost.add(*part)
     for start, end in heap.target.missing:

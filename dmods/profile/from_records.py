@@ -72,9 +72,9 @@ def from_recording(
     with Progress("grouping the records") as bar:
         found = _engine.group_records(
             rows,
-            details.heap.index if details is not None else None,
+            details.heap.marks.engine if details is not None else None,
             details.types.kinds if details is not None else None,
-            details is not None,
+            details.owners.engine if details is not None else None,
             lambda done: bar.update(done, 0),
         )
     profile = Profile(source=recording.name, period=recording.mean or 1)

@@ -37,7 +37,7 @@ class Holders:
             raise UserError(no_heap(target), "a profile needs allocation records, or a heap that dmods can walk")
         with Progress("following the holders") as bar:
             self.nodes, self.held, full = _engine.reference_stacks(
-                self.details.heap.index, self.details.types.kinds, lambda done: bar.update(done, 0)
+                self.details.owners.engine, self.details.types.kinds, lambda done: bar.update(done, 0)
             )
         self._lines: dict[int, Line] = {}
         notes = [*([FULL] if full else []), *self.details.owners.notes]

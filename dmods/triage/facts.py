@@ -172,7 +172,7 @@ class ProcessFacts:
     @cached_property
     def spreads_types(self) -> bool:
         """Return whether the heap is small enough for the types of debug information."""
-        return sum(row[1] + row[3] for row in self.heap.index.sizes()) <= MOST_TYPED
+        return sum(row[1] + row[3] for row in self.heap.marks.engine.sizes()) <= MOST_TYPED
 
     @cached_property
     def damaged(self) -> bool:

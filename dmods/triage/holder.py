@@ -47,7 +47,7 @@ def process_holder(facts: ProcessFacts) -> Optional[Holder]:
     verdict = leak_verdict(heap)
     if verdict.possible:
         heap.leaks()
-    rows = heap.index.sizes() if heap.found else []
+    rows = heap.marks.engine.sizes() if heap.found else []
     blocks = sum(row[1] + row[3] for row in rows)
     if not verdict.possible:
         inside = _of_size(facts, rows, False)
@@ -114,7 +114,7 @@ def _blocks_of(heap: ProcessHeap, size: int) -> list[Block]:
     """Return blocks of a size from different places of the heap."""
     found: dict[int, Block] = {}
     for start in places(list(heap.owned), _PLACES):
-        rows = heap.index.blocks(list(_USED), start, _BATCH)
+        rows = heap.marks.engine.blocks(list(_USED), start, _BATCH)
         row = next((row for row in rows if row.size == size), None)
         block = heap.block_at(row.address) if row is not None else None
         found.update({block.address: block} if block is not None else {})

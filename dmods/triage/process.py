@@ -104,7 +104,7 @@ def _gaps(facts: ProcessFacts) -> list[Unknown]:
         verdict = leak_verdict(facts.heap)
         if verdict.possible and verdict.reason:
             gaps.append(Unknown("leaks", f"the verdict is partial: {verdict.reason}"))
-        gaps += [Unknown("the heap", note) for note in facts.heap.dump_notes()]
+        gaps += [Unknown("the heap", note) for note in facts.heap.index.dump_notes()]
     if target.path is not None:
         kept = crash_context(target)
         told = kept.known if kept is not None else {}

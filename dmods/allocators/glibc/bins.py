@@ -11,7 +11,7 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.words import GRANULE, Words
 
 if TYPE_CHECKING:
-    from dmods._engine import Heap, Progress
+    from dmods._engine import Index, Progress
 
 COUNT = BIN_LINKS // 2 + 1  # NBINS; bin 0 does not exist
 UNSORTED, FIRST_SMALL, FIRST_LARGE = 1, 2, 64
@@ -111,22 +111,22 @@ def bounds(word: int) -> list[tuple[int, int]]:
     return out
 
 
-def follow(words: Words, heap: Heap, arenas: Sequence[Arena], progress: Progress = None) -> Bins:
+def follow(words: Words, index: Index, arenas: Sequence[Arena], progress: Progress = None) -> Bins:
     """Follow every bin of every arena."""
     out = Bins()
     ranges = bounds(words.size)
     asked: list[tuple[int, int, int, int, bool]] = []
     which: list[tuple[int, int]] = []
     for number, arena in enumerate(arenas):
-        for index in range(UNSORTED, COUNT) if not arena.blank else ():
-            head = arena.bins + (index - 2) * 2 * words.size  # bin_at
-            asked.append((head, number, *ranges[index], index >= FIRST_LARGE))
-            which.append((number, index))
-    held, out.problem_count, problems = heap.bins(asked, progress)
-    for (number, index), (count, size) in zip(which, held):
+        for bin in range(UNSORTED, COUNT) if not arena.blank else ():
+            head = arena.bins + (bin - 2) * 2 * words.size  # bin_at
+            asked.append((head, number, *ranges[bin], bin >= FIRST_LARGE))
+            which.append((number, bin))
+    held, out.problem_count, problems = index.bins(asked, progress)
+    for (number, bin), (count, size) in zip(which, held):
         out.count[number] = out.count.get(number, 0) + count
         out.size[number] = out.size.get(number, 0) + size
-        out.bins.append(Bin(number, index, *ranges[index], count, size))
+        out.bins.append(Bin(number, bin, *ranges[bin], count, size))
     for at, fault, address, value in problems:
         name = "free chunks" if fault == "unlisted" else out.bins[at].name
         out.problems.append(Problem(out.bins[at].arena, name, address, WHAT[fault].format(value=value), fault, value))

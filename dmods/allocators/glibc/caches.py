@@ -14,7 +14,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import GRANULE, Words
 
 if TYPE_CHECKING:
-    from dmods._engine import Heap
+    from dmods._engine import HeapBuilder, Index
     from dmods.allocators.glibc.structures import Arena
 
 SMALL_BINS = 64  # TCACHE_MAX_BINS until 2.41, TCACHE_SMALL_BINS since 2.42
@@ -90,7 +90,7 @@ class Candidates(NamedTuple):
 
 
 def watched(word: int) -> list[tuple[int, int, int]]:
-    """Return the known forms of `tcache_perthread_struct` as `_engine.Heap` takes them.
+    """Return the known forms of `tcache_perthread_struct` as `_engine.HeapBuilder` takes them.
 
     The engine does not report empty structures. They hold no chunks.
     """
@@ -110,7 +110,7 @@ def classes(index: int, word: int) -> tuple[int, int]:
     return max(low, largest + step), 2 * low - 1
 
 
-def find_tcaches(words: Words, heap: Heap, where: Candidates) -> list[tuple[int, _Shape]]:
+def find_tcaches(words: Words, builder: HeapBuilder, where: Candidates) -> list[tuple[int, _Shape]]:
     """Return every `tcache_perthread_struct`: the sound ones, then damaged ones that a thread points to.
 
     All of them are of one glibc and have its form.
@@ -119,27 +119,27 @@ def find_tcaches(words: Words, heap: Heap, where: Candidates) -> list[tuple[int,
     alike = {chunk + header for chunk in where.alike}
     beginnings = {chunk + header for chunk in where.first}
     pointed = set(where.pointers)
-    shapes = {at: _shapes_at(words, heap, at, trusted=at in pointed) for at in sorted(alike | beginnings | pointed)}
+    shapes = {at: _shapes_at(words, builder, at, trusted=at in pointed) for at in sorted(alike | beginnings | pointed)}
     found: dict[int, _Shape] = {}
     for address, fitting in shapes.items():
         for shape in fitting:
             # A cleared block of the program is no tcache, even if some number of bins would fill it.
             may_be_empty = address in beginnings and shape in _SHAPES
-            if _is_tcache(words, heap, address, shape, trusted=False, may_be_empty=may_be_empty):
+            if _is_tcache(words, builder, address, shape, trusted=False, may_be_empty=may_be_empty):
                 found[address] = shape
                 break
     known = set(found.values())
     for address in pointed.difference(found):
         for shape in known.intersection(shapes[address]) if known else shapes[address]:
-            if _is_tcache(words, heap, address, shape, trusted=True, may_be_empty=False):
+            if _is_tcache(words, builder, address, shape, trusted=True, may_be_empty=False):
                 found[address] = shape
                 break
     return sorted(found.items(), key=lambda one: one[0])
 
 
-def _shapes_at(words: Words, heap: Heap, address: int, *, trusted: bool) -> list[_Shape]:
+def _shapes_at(words: Words, builder: HeapBuilder, address: int, *, trusted: bool) -> list[_Shape]:
     """Return the forms that the block at the address may hold."""
-    block = heap.find(address)
+    block = builder.find(address)
     if block is None or block.address != address or block.state == _FREE:
         return []
     # With a small mmap_threshold the tcache has a mapping of its own, of whole pages.
@@ -158,7 +158,7 @@ def _shapes_of(chunk: int, word: int, slack: int) -> list[_Shape]:
     return known + [shape for shape in other if shape not in known]
 
 
-def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, *, trusted: bool, may_be_empty: bool) -> bool:
+def _is_tcache(words: Words, builder: HeapBuilder, address: int, shape: _Shape, *, trusted: bool, may_be_empty: bool) -> bool:
     """Return whether counters and entries agree, and every entry is a chunk of its bin's size.
 
     `trusted`: a thread points to the block, so a little damage is no evidence against it.
@@ -172,7 +172,7 @@ def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, *, trusted
     filled = [i for i in range(shape.bins) if entries[i]]
     if not filled and not may_be_empty:
         return False
-    fitting = [i for i in filled if _entry_fits(heap, entries[i], i, word)]
+    fitting = [i for i in filled if _entry_fits(builder, entries[i], i, word)]
     bad = len(filled) - len(fitting)
     empty = [counts[i] for i in range(shape.bins) if not entries[i]]
     wrong = sum(1 for count in empty if count) + sum(1 for i in filled if not counts[i])
@@ -188,8 +188,8 @@ def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, *, trusted
     return bad <= _MOST_DAMAGED and wrong <= _MOST_DAMAGED and (bad + wrong <= right or wrong == 0)
 
 
-def _entry_fits(heap: Heap, entry: int, index: int, word: int) -> bool:
-    block = heap.find(entry)
+def _entry_fits(builder: HeapBuilder, entry: int, index: int, word: int) -> bool:
+    block = builder.find(entry)
     least, most = classes(index, word)
     return block is not None and block.address == entry and least <= block.size + word <= most
 
@@ -225,7 +225,7 @@ def fastbin_lists(number: int, arena: Arena) -> list[FreeList]:
     return out
 
 
-def is_protected(words: Words, heap: Heap, lists: Sequence[FreeList]) -> bool:
+def is_protected(words: Words, builder: HeapBuilder, lists: Sequence[FreeList]) -> bool:
     """Return whether the lists use safe-linking: a vote of the first links, read both ways."""
     votes = 0
     for free in lists[:256]:
@@ -233,23 +233,23 @@ def is_protected(words: Words, heap: Heap, lists: Sequence[FreeList]) -> bool:
         stored = words.at(user)
         if stored is None:
             continue
-        plain, revealed = (_leads_on(words, heap, free, link) for link in (stored, stored ^ (user >> 12)))
+        plain, revealed = (_leads_on(words, builder, free, link) for link in (stored, stored ^ (user >> 12)))
         votes += revealed - plain
     return votes >= 0
 
 
-def _leads_on(words: Words, heap: Heap, free: FreeList, link: int) -> bool:
+def _leads_on(words: Words, builder: HeapBuilder, free: FreeList, link: int) -> bool:
     if link == 0:
         return True
     user = link if free.to_user else link + 2 * words.size
-    block = heap.find(user)
+    block = builder.find(user)
     return block is not None and block.address == user and free.least <= block.size + words.size <= free.most
 
 
-def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates) -> Caches:
+def release(words: Words, builder: HeapBuilder, arenas: Sequence[Arena], where: Candidates) -> Caches:
     """Find and follow every list, so that the engine counts its chunks as free."""
     caches = Caches()
-    for address, shape in find_tcaches(words, heap, where):
+    for address, shape in find_tcaches(words, builder, where):
         caches.tcaches.append(address)
         caches.lists.extend(tcache_lists(words, address, shape))
     for number, arena in enumerate(arenas):
@@ -257,10 +257,10 @@ def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates
             caches.lists.append(free)
             caches.owners[free.name] = number
     damaged: list[FreeList] = []
-    caches.protected = is_protected(words, heap, caches.lists)
+    caches.protected = is_protected(words, builder, caches.lists)
     for free in caches.lists:
-        count, size, problem, _ = heap.follow(
-            free.head, free.to_user, caches.protected, free.least, free.most, True, False
+        count, size, problem, _ = builder.follow(
+            free.head, free.to_user, caches.protected, free.least, free.most
         )
         caches.found[free.name] = count
         owner = caches.owners.get(free.name)
@@ -270,40 +270,40 @@ def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates
         else:
             caches.fast_count[owner] = caches.fast_count.get(owner, 0) + count
             caches.fast_bytes[owner] = caches.fast_bytes.get(owner, 0) + size
-        if problem and _was_taken(words, heap, free, problem[1]):
+        if problem and _was_taken(words, builder, free, problem[1]):
             caches.open_ended.add(free.name)
         elif problem:
             caches.problems.append((free.name, *problem))
             damaged.append(free)
-    caches.keys = tcache_keys(words, heap, caches)
-    _release_orphans(words, heap, caches, damaged)
+    caches.keys = tcache_keys(words, builder, caches)
+    _release_orphans(words, builder, caches, damaged)
     return caches
 
 
-def _was_taken(words: Words, heap: Heap, free: FreeList, where: int) -> bool:
+def _was_taken(words: Words, builder: HeapBuilder, free: FreeList, where: int) -> bool:
     """Return whether free() took memory for a block that is in no known heap, but has a fitting size before it.
 
     It is memory of the program, or of an arena that the dump lacks. The list is sound.
     """
     field = words.at(where - words.size) if free.to_user and where % GRANULE == 0 and where > words.size else None
-    return field is not None and free.least <= field & ~7 <= free.most and heap.find(where) is None
+    return field is not None and free.least <= field & ~7 <= free.most and builder.find(where) is None
 
 
-def tcache_keys(words: Words, heap: Heap, caches: Caches) -> set[int]:
+def tcache_keys(words: Words, builder: HeapBuilder, caches: Caches) -> set[int]:
     """Return the second words of the chunks in tcaches, which are one random `tcache_key`.
 
     Until 2.33 the key is the address of the tcache. The first good chunk of a list shows the key.
     """
     keys: set[int] = set()
     for free in caches.lists:
-        if free.to_user and (block := heap.find(free.head)) is not None and block.state == _FREE:
+        if free.to_user and (block := builder.find(free.head)) is not None and block.state == _FREE:
             key = words.at(block.address + words.size)
             if key is not None and (key in caches.tcaches or key > 1 << (4 * words.size)):
                 keys.add(key)
     return keys
 
 
-def _release_orphans(words: Words, heap: Heap, caches: Caches, damaged: Sequence[FreeList]) -> None:
+def _release_orphans(words: Words, builder: HeapBuilder, caches: Caches, damaged: Sequence[FreeList]) -> None:
     """Release the chunks that damaged lists cut off. In a tcache every chunk has its key."""
     keys = caches.keys
     done: set[tuple[int, int, bool]] = set()
@@ -314,26 +314,26 @@ def _release_orphans(words: Words, heap: Heap, caches: Caches, damaged: Sequence
         done.add(kind)
         ways: Iterable[Optional[int]] = keys if free.to_user and keys else (None,)
         for way in ways:
-            caches.orphans += heap.release_orphans(free.to_user, caches.protected, free.least, free.most, way)
+            caches.orphans += builder.release_orphans(free.to_user, caches.protected, free.least, free.most, way)
 
 
-def list_holding(heap: Heap, caches: Caches, address: int) -> Optional[FreeList]:
+def list_holding(index: Index, caches: Caches, address: int) -> Optional[FreeList]:
     """Return the list that a free block is on; None for a block in the arena's bins."""
     for free in caches.lists:
-        found = heap.follow(free.head, free.to_user, caches.protected, free.least, free.most, False, True)
+        found = index.follow(free.head, free.to_user, caches.protected, free.least, free.most)
         if address in found[3]:
             return free
     return None
 
 
-def cached_by_arena(words: Words, heap: Heap, caches: Caches) -> dict[int, tuple[int, int]]:
+def cached_by_arena(words: Words, index: Index, caches: Caches) -> dict[int, tuple[int, int]]:
     """Return (chunk bytes, chunks) in tcaches, by the number of the arena that the chunks came from."""
     out: dict[int, tuple[int, int]] = {}
     for free in caches.lists:
         if not free.to_user:
             continue
-        for address in heap.follow(free.head, True, caches.protected, free.least, free.most, False, True)[3]:
-            block = heap.find(address)
+        for address in index.follow(free.head, True, caches.protected, free.least, free.most)[3]:
+            block = index.find(address)
             if block is not None:
                 size, count = out.get(block.arena, (0, 0))
                 out[block.arena] = (size + block.size + words.size, count + 1)

@@ -22,7 +22,7 @@ def damages(heap: State) -> Iterator[Damage]:
     """Yield the damaged chunks that the walk described, by address, then damaged top chunks."""
     process = heap.process
     tops = {arena.top for arena in heap.all if top_problem(heap, arena) is not None}
-    for (_, _, _, arena, _), report in zip(process.index.runs(), process.reports):
+    for (_, _, _, arena, _), report in zip(process.engine.runs(), process.reports):
         for number, (fault, chunk, value, before, resumed) in enumerate(
             seen_anomalies(report, process.words.size, heap.begun)
         ):

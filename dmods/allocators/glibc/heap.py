@@ -258,7 +258,7 @@ class GlibcHeap(State):
 
     def _parts(self, structures: Sequence[Contradiction], links: Sequence[Contradiction]) -> list[Part]:
         """Return the arenas, then the other parts that exist."""
-        words, index, reports = self.process.words, self.process.index, self.process.reports
+        words, index, reports = self.process.words, self.process.engine, self.process.reports
         cached = cached_by_arena(words, index, self.caches)
         arenas = [
             Part(

@@ -24,7 +24,7 @@ class FreeLists:
 
     def holding(self, block: Block) -> str:
         """Return where a free block is, in words: "in the tcache of thread 123", "in a fastbin of arena main"."""
-        free = list_holding(self.heap.process.index, self.heap.caches, block.address)
+        free = list_holding(self.heap.process.engine, self.heap.caches, block.address)
         if free is not None:
             return f"in {self._named(free)}"
         found = self._bin(block)

@@ -22,7 +22,7 @@ def is_merged(heap: State, block: Block, address: int) -> Optional[bool]:
     end remains from a merge (_int_free and unlink_chunk, malloc.c, write only the first header of the sum).
     """
     process = heap.process
-    if list_holding(process.index, heap.caches, block.address) is not None:
+    if list_holding(process.engine, heap.caches, block.address) is not None:
         return False
     return True if _old_header(heap, block, address) is not None else None
 

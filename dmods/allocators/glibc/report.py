@@ -130,7 +130,7 @@ def own_lines(heap: State, rows: Sequence[Usage]) -> Iterator[str]:
 def _disagreements(heap: State, rows: Sequence[Usage]) -> Iterator[str]:
     """Yield a note for each arena whose bins contradict the chunks in memory."""
     found: dict[int, list[int]] = {}
-    for (_, _, _, number, _), report in zip(heap.process.index.runs(), heap.process.reports):
+    for (_, _, _, number, _), report in zip(heap.process.engine.runs(), heap.process.reports):
         sums = found.setdefault(number, [0, 0])
         sums[0] += report["free_chunks"]
         sums[1] += report["free_bytes"]

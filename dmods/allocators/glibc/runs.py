@@ -28,7 +28,7 @@ class Layout:
 
     mallocs: list[Malloc]
     page: int
-    runs: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # as _engine.Heap takes them
+    runs: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # as _engine.HeapBuilder takes them
     arenas: list[Arena] = field(default_factory=list)  # a run's arena number is an index here
     owned: Ranges = field(default_factory=Ranges)  # all memory of malloc, headers and tops included; it holds no roots
     # By arena: bytes that `system_mem` counts and that other allocators took from sbrk.

@@ -14,7 +14,7 @@ from dmods.allocators.glibc.half_done import NOTHING, HalfDone, half_done
 from dmods.allocators.glibc.structures import Arena
 from dmods.allocators.glibc.unseen import damaged_chunks, seen_problems, unseen_parts
 from dmods.allocators.numbers import NO_ARENA, reserve
-from dmods.allocators.protocol import Heap, Process
+from dmods.allocators.protocol import Building, Heap, Process
 from dmods.allocators.vocabulary import Chunks, Walk
 from dmods.base.dataclass import dataclass, field
 from dmods.base.progress import Progress
@@ -85,14 +85,14 @@ class State(Heap):
 
     # -- free lists -----------------------------------------------------------------------------------------------
 
-    def release(self) -> None:
+    def release(self, building: Building) -> None:
         """Set the chunks in tcaches and fastbins free. A tcache lies in a chunk of its own (malloc.c, tcache_init)."""
-        words, index, reports = self.process.words, self.process.index, self.process.reports
+        words, reports = building.words, building.reports
         self.unseen = unseen_parts(reports, words.size)
         alike = [chunk for report in reports for chunk in report["watched"]]
-        found = Candidates(alike, self._thread_words(), runs.first_chunks(self.layout))
-        self.caches = release_lists(words, index, self.all, found)
-        index.own(self.caches.tcaches, False)
+        found = Candidates(alike, self._thread_words(building), runs.first_chunks(self.layout))
+        self.caches = release_lists(words, building.engine, self.all, found)
+        building.engine.own(self.caches.tcaches, False)
 
     def kept(self) -> list[int]:
         """Return the tcaches. A fork leaves those of the other threads behind; they are no leaks of the program."""
@@ -102,14 +102,14 @@ class State(Heap):
         """Return the tcaches. A thread makes its own when it allocates for the first time (malloc.c, tcache_init)."""
         return self.caches.tcaches
 
-    def _thread_words(self) -> Iterator[int]:
+    def _thread_words(self, building: Building) -> Iterator[int]:
         """Yield the words near each thread pointer that may point into the heap.
 
         One of them is the thread's ``tcache``.
         """
         if not self.layout.runs:
             return
-        target, words = self.process.target, self.process.words
+        target, words = building.target, building.words
         name, image, size = target.arch.thread_pointer, target.image(), words.size
         bases = (thread.registers.get(name, 0) for thread in target.threads())
         near = Ranges((max(0, base - _TLS_REACH), base + _TLS_REACH) for base in bases)
@@ -124,7 +124,7 @@ class State(Heap):
     def bins(self) -> Bins:
         """Return the chunks in the arenas' bins, and the problems of the bins. They are followed once."""
         if self.found_bins is None:
-            index, words = self.process.index, self.process.words
+            index, words = self.process.engine, self.process.words
             free = sum(report["free_chunks"] for report in self.process.reports)
             with Progress("following the bins") as bar:
                 found = follow(words, index, self.all, lambda done: bar.update(done, free))
@@ -147,12 +147,12 @@ class State(Heap):
         return any(malloc.gaps for malloc in self.layout.mallocs) or self.process.words.at(address) is None
 
     def _chunk_end(self, chunk: int) -> Optional[int]:
-        row = self.process.index.find(chunk + 2 * self.process.words.size)
+        row = self.process.engine.find(chunk + 2 * self.process.words.size)
         return row.address + row.size if row is not None else None
 
     def arenas_unseen(self) -> set[int]:
         """Return the numbers of the arenas of which the dump lacks a part."""
-        runs_ = zip(self.process.index.runs(), self.process.reports)
+        runs_ = zip(self.process.engine.runs(), self.process.reports)
         return {arena for (_, _, _, arena, _), report in runs_ if report["missing"]}
 
     # -- notes ----------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Usage:
 def usages(heap: State) -> list[Usage]:
     """Return the use of each arena."""
     bins, caches, words = heap.bins, heap.caches, heap.process.words
-    cached = cached_by_arena(words, heap.process.index, caches)
+    cached = cached_by_arena(words, heap.process.engine, caches)
     shared = heap.layout.shared
     return [
         Usage(

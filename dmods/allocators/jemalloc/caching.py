@@ -13,28 +13,30 @@ from dmods.base.words import Words
 from dmods.target import Target
 
 if TYPE_CHECKING:
-    from dmods._engine import Heap
+    from dmods._engine import HeapBuilder, Index
 
 _PATTERNS = 4  # tcaches whose arrays show the layout; all have the same
 
 
 class Caches:
-    """The tcaches of one jemalloc, made after the blocks were indexed.
+    """The tcaches of one jemalloc, made once its blocks are read.
 
-    Making it frees the cached blocks in the index, and marks the stacks of tcaches as jemalloc's own. `wrong` are
+    Making it sets the cached blocks free, and marks the stacks of tcaches as jemalloc's own. `wrong` are
     cached addresses where no block in use begins.
     """
 
-    def __init__(self, words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[int], index: Heap) -> None:
+    def __init__(
+        self, words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[int], builder: HeapBuilder
+    ) -> None:
         self.all: list[Tcache] = find_tcaches(words, target, jemalloc, pointers)
         self.wrong: list[tuple[Tcache, int, int]] = []  # (tcache, size class, address)
         for tcache in self.all:
             for size_class, blocks in tcache.cached.items():
-                self.wrong.extend((tcache, size_class, at) for at in index.release(list(blocks)))
+                self.wrong.extend((tcache, size_class, at) for at in builder.release(list(blocks)))
         self.unknown = not self.all and is_unknown(words, target, jemalloc.owned)
-        index.own([address for tcache in self.all for address in tcache.own], False)
+        builder.own([address for tcache in self.all for address in tcache.own], False)
 
-    def patterns(self, words: Words, jemalloc: Jemalloc, index: Heap) -> list[Pattern]:
+    def patterns(self, words: Words, jemalloc: Jemalloc, index: Index) -> list[Pattern]:
         """Return the layout of the arrays of this jemalloc's tcaches."""
         found = (pattern_of(words, jemalloc.layout, tcache, index) for tcache in self.all[:_PATTERNS])
         return [pattern for pattern in found if pattern is not None]

@@ -14,7 +14,7 @@ from dmods.allocators.jemalloc.find import FAULTS, STATES, Jemalloc
 from dmods.allocators.jemalloc.numbers import NAME, arena_name, first_arena, split
 from dmods.allocators.jemalloc.orphans import Pattern, find_orphans
 from dmods.allocators.jemalloc.report import report
-from dmods.allocators.protocol import Heap, Teller
+from dmods.allocators.protocol import Building, Heap, Marked, Teller
 from dmods.allocators.search import Search
 from dmods.allocators.vocabulary import (
     ADVICE_BYTES,
@@ -23,7 +23,6 @@ from dmods.allocators.vocabulary import (
     ArenaRow,
     Checked,
     Contradiction,
-    Leaked,
     Lost,
     Part,
     Place,
@@ -84,10 +83,9 @@ class JemallocHeap(Heap):
 
     # -- its part of the heap -------------------------------------------------------------------------------------
 
-    def release(self) -> None:
+    def release(self, building: Building) -> None:
         """Set the blocks in tcaches free, and make the arrays of tcaches jemalloc's own."""
-        process = self.process
-        self.read = Caches(process.words, process.target, self.one, process.thread_pointers, process.index)
+        self.read = Caches(building.words, building.target, self.one, building.thread_pointers, building.engine)
 
     def damage_notes(self) -> list[str]:
         """Return what is wrong with tcaches."""
@@ -107,16 +105,16 @@ class JemallocHeap(Heap):
         sizes: dict[int, set[int]] = {}
         for pattern in self._patterns():
             sizes.setdefault(pattern.arena, set()).add(pattern.size)
-        index = self.process.index
-        return any(size in wanted and live for arena, wanted in sizes.items() for size, live, *_ in index.sizes(arena))
+        index = self.process.engine
+        return any(size in wanted and used for arena, wanted in sizes.items() for size, used, *_ in index.sizes(arena))
 
-    def lost(self, leaked: Leaked) -> Optional[Lost]:
+    def lost(self, marks: Marked) -> Optional[Lost]:
         """Return what tcaches held that are gone, in the child of a fork."""
-        orphans = find_orphans(self.process.words, self.process.index, self._patterns(), leaked)
+        orphans = find_orphans(self.process.words, marks, self._patterns())
         return Lost(orphans.doubtful, orphans.arrays + orphans.tickers) if orphans.arrays else None
 
     def _patterns(self) -> list[Pattern]:
-        return self.caches.patterns(self.process.words, self.one, self.process.index)
+        return self.caches.patterns(self.process.words, self.one, self.process.engine)
 
     # -- arenas ---------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ addresses of its blocks (jemalloc src/tcache.c, tsd_tcache_data_init). All array
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.allocators.block import Block
 from dmods.allocators.jemalloc.caches import Tcache, bin_arrays
 from dmods.allocators.jemalloc.layouts import Layout
 from dmods.base.dataclass import dataclass, field
@@ -17,16 +18,13 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 
 if TYPE_CHECKING:
-    from dmods._engine import Heap
+    from dmods._engine import Index, Marks
+    from dmods.allocators.protocol import Marked
 
 _MOST_ORPHANS = 1 << 12
 _TICKS = 1000
 _TICKERS_MAX = 1 << 15
 _ENOUGH = 8  # blocks that make an array of addresses certain, where nothing else marks it
-
-
-# Yields the unreachable blocks: address, size, arena.
-Leaked = Callable[[], Iterator[tuple[int, int, Optional[int]]]]
 
 
 class _Bin(NamedTuple):
@@ -64,7 +62,7 @@ class Orphans:
     doubtful: list[int] = field(default_factory=list)
 
 
-def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Heap) -> Optional[Pattern]:
+def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Index) -> Optional[Pattern]:
     """Return the pattern of a tcache's array, or None where it cannot be read."""
     ranges = bin_arrays(words, layout, tcache)
     row = index.find(ranges[0][2] - words.size) if ranges else None
@@ -86,49 +84,47 @@ def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Heap) -> Opt
     return Pattern(size, arena, tuple(bins), between, not tcache.shape.paired)
 
 
-def find_orphans(words: Words, index: Heap, patterns: Sequence[Pattern], leaked: Leaked) -> Orphans:
+def find_orphans(words: Words, marks: Marked, patterns: Sequence[Pattern]) -> Orphans:
     """Return the arrays among the unreachable blocks, and what they held.
 
     An array does not tell which of its addresses are of blocks that the thread took out again: see `_may_be_cached`.
     """
     found = Orphans()
     sizes = {pattern.size for pattern in patterns}
-    if not sizes.intersection(row.size for row in index.groups()):
+    if not sizes.intersection(row.size for row in marks.engine.groups()):
         return found
-    for address, size, arena in leaked():
-        for pattern in patterns if size in sizes else ():
-            if (size, arena) == (pattern.size, pattern.arena) and len(found.arrays) < _MOST_ORPHANS:
-                content = words.many(address, size // words.size)
-                blocks = _read(index, pattern, content) if content is not None else None
+    for block in marks.blocks(*_UNREACHABLE):
+        for pattern in patterns if block.size in sizes else ():
+            if (block.size, block.arena) == (pattern.size, pattern.arena) and len(found.arrays) < _MOST_ORPHANS:
+                content = words.many(block.address, block.size // words.size)
+                blocks = _read(marks.engine, pattern, content) if content is not None else None
                 if blocks is not None:
-                    found.arrays.append(address)
+                    found.arrays.append(block.address)
                     found.doubtful.extend(blocks)
                     break
     if found.arrays:
-        found.tickers = _tickers(words, patterns, len(found.arrays), leaked())
+        found.tickers = _tickers(words, patterns, len(found.arrays), marks.blocks(*_UNREACHABLE))
     return found
 
 
-def _tickers(
-    words: Words, patterns: Sequence[Pattern], most: int, unreachable: Iterable[tuple[int, int, Optional[int]]]
-) -> list[int]:
+def _tickers(words: Words, patterns: Sequence[Pattern], most: int, unreachable: Iterable[Block]) -> list[int]:
     """Return the arrays of tickers among the unreachable blocks, at most `most`.
 
     A ticker is two ints: what is left of 1000 ticks, and 1000 (ticker.h; arena.h, DECAY_NTICKS_PER_UPDATE).
     """
     arenas = {pattern.arena for pattern in patterns if pattern.tickers}
     found: list[int] = []
-    for address, size, arena in unreachable:
-        if arena in arenas and size <= _TICKERS_MAX and len(found) < most:
-            content = list(words.many(address, size // words.size) or ())
+    for block in unreachable:
+        if block.arena in arenas and block.size <= _TICKERS_MAX and len(found) < most:
+            content = list(words.many(block.address, block.size // words.size) or ())
             while content and not content[-1]:
                 content.pop()
             if content and all(word >> 32 == _TICKS and word & 0xFFFFFFFF <= _TICKS for word in content):
-                found.append(address)
+                found.append(block.address)
     return found
 
 
-def _read(index: Heap, pattern: Pattern, content: Sequence[int]) -> Optional[list[int]]:
+def _read(marks: Marks, pattern: Pattern, content: Sequence[int]) -> Optional[list[int]]:
     """Return the blocks that may be in the cache that the array is of; None if it is something else."""
     if any(content[place] != value for place, value in pattern.between.items()):
         return None
@@ -138,7 +134,7 @@ def _read(index: Heap, pattern: Pattern, content: Sequence[int]) -> Optional[lis
         slots: list[tuple[int, int]] = []
         seen: set[int] = set()
         for value in _from_the_top(content, each):
-            row = index.find(value)
+            row = marks.find(value)
             is_block = row is not None and row.address == value and row.size == each.size
             good, bad = good + is_block, bad + (not is_block)
             slots.append((value, row.state if row is not None and is_block and value not in seen else _IMPOSSIBLE))

@@ -38,7 +38,8 @@ _SUSPECTS = 3
 
 # A core as the engine takes it: `_engine.compare_heaps`.
 _Core = tuple[
-    _engine.Heap,
+    _engine.Marks,
+    Optional[_engine.Owners],
     list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
     list[tuple[int, int, int]],
     dict[int, int],
@@ -189,8 +190,6 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
 
     Where records do not tell which blocks are the same, the types of objects do.
     """
-    for heap in heaps:
-        heap.leaks()
     reasons = [difference(heap.target, heaps[-1].target) for heap in heaps[:-1]]
     differs = next((reason for reason in reasons if reason is not None), None)
     recorded = all(map(has_records, heaps))
@@ -239,7 +238,7 @@ def _changed_in_place(old: ProcessHeap, new: ProcessHeap) -> tuple[int, int]:
 
     A block that is linked elsewhere, or counts, changes a word or two.
     """
-    return _engine.changed_in_place(old.index, new.index, list(old.owned), old.words.size)
+    return _engine.changed_in_place(old.marks.engine, new.marks.engine, list(old.owned), old.words.size)
 
 
 def _net_by_type(found: Growth, heaps: Sequence[ProcessHeap], cores: list[_Core]) -> None:
@@ -267,7 +266,7 @@ def lacking(heap: ProcessHeap) -> Optional[str]:
     reason = heap_verdict(heap).reason
     if reason:
         return reason
-    lost = sum(end - start for report in heap.reports for start, end in report["lost"])
+    lost = sum(end - start for report in heap.index.reports for start, end in report["lost"])
     return f"{lost} bytes of the heap are damaged" if lost else None
 
 
@@ -292,8 +291,9 @@ def _core(
         for recording in heap.records.recordings
         if recorded  # where one core has none, records prove nothing
     ]
-    sets = set_keys(find_owners(heap.target), labels) if by in ("owner", "holder") else []
-    return heap.index, recorders, modules, arenas, sets, whole
+    owners = find_owners(heap.target) if by in ("owner", "holder") else None
+    sets, found = (set_keys(owners, labels), owners.engine) if owners is not None else ([], None)
+    return heap.marks.engine, found, recorders, modules, arenas, sets, whole
 
 
 def _thread_key(labels: Labels, thread: RecordedThread, aligned: bool) -> int:
@@ -379,7 +379,7 @@ def _sum(one: Change, other: Change) -> Change:
 
 def _memory(heap: ProcessHeap) -> Memory:
     live = leaked = own = free = 0
-    for size, live_count, free_count, leaked_count, own_count in heap.index.sizes():
+    for size, live_count, free_count, leaked_count, own_count in heap.marks.engine.sizes():
         live += size * live_count
         free += size * free_count
         leaked += size * leaked_count

@@ -40,7 +40,7 @@ class Labels:
 
 def set_keys(owners: Owners, labels: Labels) -> list[int]:
     """Return the key of each set of roots. Its roots are named without addresses; threads of one name are one."""
-    sets = {number: roots for number, roots, _count, _size in owners.heap.index.owner_lines()}
+    sets = {number: roots for number, roots, _count, _size in owners.engine.lines()}
     return [
         _key(owners, sets[number], labels) if number in sets else OWN_KEY for number in range(max(sets, default=-1) + 1)
     ]

@@ -53,7 +53,7 @@ class TypeGrowth:
             return None
         self._left -= 1
         last = len(self._types.heaps) - 1
-        kind = self._types.kinds.kinds_at(last, self._types.heaps[last].index, [example])[0]
+        kind = self._types.kinds.kinds_at(last, self._types.heaps[last].marks.engine, [example])[0]
         totals = self._totals.get(self._name(kind)) if kind is not None else None
         if kind is None or totals is None:
             return None

@@ -61,7 +61,7 @@ def find_expired(target: Target) -> list[Expired]:
         return []
     heap = find_heap(target)
     heap.leaks()
-    if sum(row[1] for row in heap.index.sizes()) > _MANY and not _sampled(heap):
+    if sum(row[1] for row in heap.marks.engine.sizes()) > _MANY and not _sampled(heap):
         return []
     types = find_types(target)
     found: dict[str, Expired] = {}
@@ -96,7 +96,7 @@ def _sampled(heap: ProcessHeap) -> bool:
     known: dict[int, bool] = {}
     for start, end in parts:
         for at in range(start, end, step):
-            for block in heap.index.blocks([LIVE], at, 1):
+            for block in heap.marks.engine.blocks([LIVE], at, 1):
                 vtable = heap.words.at(block.address) or 0
                 if vtable not in known:
                     known[vtable] = _counts_as(heap.target, vtable) is not None

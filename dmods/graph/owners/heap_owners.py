@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Optional
 
+from dmods import _engine
 from dmods.allocators.block import block_of_row
-from dmods.base.cached import cached, forget
+from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
-from dmods.base.progress import Progress
+from dmods.base.progress import bar
 from dmods.graph.roots.named_roots import LEAKED, NamedRoots, named_roots
 from dmods.graph.roots.plain_names import RootNames, one_part
 from dmods.graph.roots.ranked_root import Root
@@ -77,33 +78,37 @@ class Owners:
         self.target = heap.target
         self.reads_types = True
         self.roots: NamedRoots = named_roots(heap.target)
-        self._rows = self._found(all_edges)
+        self.engine = self._found(all_edges)
+        self._rows = self._rows_by_number()
         if pairs := self._of_one_structure():
             self.roots.join(pairs)
-            self._rows = self._found(all_edges)
+            self.engine = self._found(all_edges)
+            self._rows = self._rows_by_number()
         self.names = RootNames(self.roots)
-        self.set_aside = heap.index.edges_set_aside()
-        self._many_numbers = heap.index.many_roots()
+        self.set_aside = self.engine.set_aside
+        self._many_numbers = self.engine.many_roots
         self._kinds: dict[tuple[tuple[str, int], str, bool], list[Kind]] = {}
         self._caches: dict[tuple[int, int], str] = {}  # names by size, and by the engine's number of the allocator
 
-    def _found(self, all_edges: bool) -> dict[int, tuple[int, Optional[list[int]], int, int]]:
-        """Find the owners. Return what each set of roots holds, by its number."""
+    def _found(self, all_edges: bool) -> _engine.Owners:
         roots = self.roots
-        with Progress("finding owners") as bar:
-            self.heap.index.find_owners(
+        with bar("finding owners", 0) as progress:
+            return self.heap.marks.engine.find_owners(
                 roots.ranges,
                 roots.areas,
                 roots.values,
                 roots.homes,
                 roots.leaves,
                 all_edges,
-                lambda done: bar.update(done, 0),
+                progress,
                 roots.parts,
                 roots.selves,
                 roots.names,
             )
-        return {row[0]: row for row in self.heap.index.owner_lines()}
+
+    def _rows_by_number(self) -> dict[int, tuple[int, Optional[list[int]], int, int]]:
+        """Return what each set of roots holds, by its number."""
+        return {row[0]: row for row in self.engine.lines()}
 
     def _of_one_structure(self) -> list[tuple[int, int]]:
         """Return pairs of neighbouring words without a name, each of which leads to the block behind the other.
@@ -123,7 +128,7 @@ class Owners:
     def _set_of_word(self, at: int) -> int:
         """Return the number of the set of roots that lead to the block behind a word; -1: no block is there."""
         value = self.heap.words.at(at)
-        above = self.heap.index.owners_above(value, 1) if value is not None else None
+        above = self.engine.above(value, 1) if value is not None else None
         return above[1] if above is not None else -1
 
     @property
@@ -188,7 +193,7 @@ class Owners:
 
     @cached_property
     def _sizes(self) -> Sequence[tuple[int, int, int, int, int]]:
-        return self.heap.index.sizes()
+        return self.heap.marks.engine.sizes()
 
     def _is_own(self, roots: Optional[list[int]]) -> bool:
         return roots is not None and [self.roots.root(each).kind for each in roots] == ["allocator"]
@@ -236,7 +241,7 @@ class Owners:
         words = self.names.words(number) if number is not None else None
         if not words:
             return line.name
-        own = [word for word in words if (held := self.heap.index.owners_above(word.value, 1)) and held[1] == line.set]
+        own = [word for word in words if (held := self.engine.above(word.value, 1)) and held[1] == line.set]
         return self.names.name(line.roots[0], one_part(own))
 
     def line_of(self, number: int) -> Line:
@@ -254,17 +259,17 @@ class Owners:
 
         The chain is cut at ``most`` blocks: each node of a list keeps the rest of the list alive.
         """
-        found = self.heap.index.owners_above(address, most)
+        found = self.engine.above(address, most)
         return None if found is None else ([Kept(*row) for row in found[0]], self.line_of(found[1]))
 
     def largest(self, scope: tuple[str, int], most: int) -> list[Kept]:
         """Return the outermost blocks of the scope that keep most alive."""
-        return [Kept(*row) for row in self.heap.index.largest(scope, most)]
+        return [Kept(*row) for row in self.engine.largest(scope, most)]
 
     def addresses(self, scope: tuple[str, int]) -> Iterator[int]:
         """Yield the addresses of the blocks in the scope."""
         start = 0
-        while batch := self.heap.index.addresses_in(scope, start, _BATCH):
+        while batch := self.engine.addresses_in(scope, start, _BATCH):
             yield from batch
             start = batch[-1] + 1
 
@@ -299,15 +304,15 @@ class Owners:
     def _each_kind(self, scope: tuple[str, int], by: str, graph: Optional[TypeGraph]) -> Iterator[Kind]:
         """Yield the kinds of the blocks in the scope. Several may have one name."""
         if by == "size":
-            for _first, size, count, at in self.heap.index.alike(scope, []):
+            for _first, size, count, at in self.engine.alike(scope, []):
                 yield Kind(self._cache(size, at), False, size, count, size * count, at)
         elif graph is not None:
-            for number, written, size, count, at in graph.engine.in_scope(self.types.kinds, 0, self.heap.index, scope):
+            for number, written, size, count, at in graph.engine.in_scope(self.types.kinds, 0, self.engine, scope):
                 given = type_name(written, "", "likely") if written is not None else None
                 name = self._kind_name(number, given, by, size, at)
                 yield Kind(*name, size, count, size * count, at)
         else:
-            for row in self.types.kinds.in_scope(0, self.heap.index, scope):
+            for row in self.types.kinds.in_scope(0, self.engine, scope):
                 name = self._kind_name(row.kind, None, by, row.size, row.example)
                 yield Kind(*name, row.size, row.count, row.bytes, row.example)
 
@@ -329,7 +334,7 @@ class Owners:
         return 2 * collected > self.heap.bytes
 
     def _cache(self, size: int, example: int) -> str:
-        row = self.heap.index.find(example)
+        row = self.heap.index.engine.find(example)
         if row is None:
             return f"malloc-{size}"
         key = size, row.allocator
@@ -379,34 +384,21 @@ def joined(names: Sequence[str], count: int) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-@contextmanager
-def owners_by_all_edges(target: Target) -> Iterator[Owners]:
-    """Yield the owners as every pointer makes them, also those that are left over from an earlier use of the memory.
-
-    The engine has one answer at a time. So the usual owners are found again afterwards, if a command asks for them.
-    """
-    forget(target, find_owners)
-    try:
-        yield Owners(find_heap(target), all_edges=True)
-    finally:
-        forget(target, find_owners)
+def owners_by_all_edges(target: Target) -> Owners:
+    """Return the owners as every pointer makes them, also those that are left over from an earlier use of the memory."""
+    return Owners(find_heap(target), all_edges=True)
 
 
-@contextmanager
 def owners_by(
     owners: Owners, areas: list[tuple[int, int, int, int]], homes: list[tuple[int, Optional[int], bool]]
-) -> Iterator[list[tuple[int, Optional[list[int]], int, int]]]:
-    """Yield the engine's lines where the memory of roots is divided in another way: see `_engine.Heap.find_owners`."""
-    heap, roots = owners.heap, owners.roots
-    forget(owners.target, find_owners)
-    with Progress("finding owners") as bar:
-        told = partial(bar.update, total=0)
-        parts = roots.parts, roots.selves, roots.names
-        heap.index.find_owners(roots.ranges, areas, roots.values, homes, roots.leaves, False, told, *parts)
-    try:
-        yield heap.index.owner_lines()
-    finally:
-        forget(owners.target, find_owners)
+) -> _engine.Owners:
+    """Return the owners where the memory of roots is divided in another way: see ``_engine.Marks.find_owners``."""
+    roots = owners.roots
+    parts = roots.parts, roots.selves, roots.names
+    with bar("finding owners", 0) as progress:
+        return owners.heap.marks.engine.find_owners(
+            roots.ranges, areas, roots.values, homes, roots.leaves, False, progress, *parts
+        )
 
 
 @cached

@@ -50,15 +50,13 @@ def split(owners: Owners, number: int, line: Line) -> list[Part]:
             homes += [(first + n, arena, is_variable) for n in range(len(groups))]
     names = [_name(owners, number, group) for group in groups]
     parts = []
-    with owners_by(owners, areas, homes) as rows:
-        for _set, roots, count, size_ in rows:
-            places = [root - first for root in roots or ()]
-            if not places or min(places) < 0 or max(places) >= len(groups):
-                continue
-            alone = groups[places[0]][0].address if len(places) == 1 else None
-            parts.append(
-                Part(joined([names[place] for place in places], len(places)), alone, len(places) > 1, count, size_)
-            )
+    for _set, roots, count, size_ in owners_by(owners, areas, homes).lines():
+        places = [root - first for root in roots or ()]
+        if not places or min(places) < 0 or max(places) >= len(groups):
+            continue
+        alone = groups[places[0]][0].address if len(places) == 1 else None
+        name = joined([names[place] for place in places], len(places))
+        parts.append(Part(name, alone, len(places) > 1, count, size_))
     count, left = (line.count or 0) - sum(part.count for part in parts), line.bytes - sum(part.bytes for part in parts)
     if count > 0:
         parts.append(Part("many of its words", None, True, count, left))

@@ -7,7 +7,7 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.base.dataclass import dataclass
-from dmods.base.progress import Progress
+from dmods.base.progress import bar
 from dmods.graph.roots.named_roots import NamedRoots
 from dmods.graph.roots.ranked_root import Root
 from dmods.graph.types.descriptions import looks_like
@@ -72,18 +72,23 @@ class Path:
 
 
 def path_to(
-    roots: NamedRoots, address: int, only: Optional[int] = None, most: int = MOST_STEPS, looks: bool = True
+    roots: NamedRoots,
+    address: int,
+    only: Optional[int] = None,
+    most: int = MOST_STEPS,
+    looks: bool = True,
+    owners: Optional[_engine.Owners] = None,
 ) -> Optional[Path]:
     """Return the shortest path to the block at the address, from the best root or from root number ``only``.
 
     At most ``most`` of its steps are described, each in about a millisecond: a path through a list has as many as the
     list. With 1 it is the first step, with more the first ones and the last ones. None: no path leads there, or there
-    is no block in use. Without ``looks`` no step says what its block looks like: types of debug information take time.
+    is no block in use. Pointers that the ``owners`` did not follow count last. Without ``looks`` no step says what its block looks like: types of debug information take time.
     """
     heap = roots.heap
-    with Progress("searching for a path") as bar:
-        found = heap.index.path(
-            roots.ranges, roots.areas, roots.values, only, address, lambda done: bar.update(done, 0), roots.parts
+    with bar("searching for a path", 0) as progress:
+        found = heap.marks.engine.path(
+            roots.ranges, roots.areas, roots.values, only, address, progress, roots.parts, owners
         )
     if found is None:
         return None

@@ -82,7 +82,7 @@ class NamedRoots:
     def __init__(self, heap: ProcessHeap) -> None:
         self.heap = heap
         self.target = heap.target
-        self.ranges, values = heap.mark_sources
+        self.ranges, values = heap.marks.ranges, heap.marks.values
         self.notes: list[str] = []
         self._roots: list[Root] = [_OTHER]
         self._numbers: dict[Hashable, int] = {_OTHER: 0}
@@ -189,7 +189,7 @@ class NamedRoots:
 
     def _all_areas(self) -> Iterator[tuple[int, int, Root, int]]:
         """Yield (start, end, root, rank). Where two overlap, the first is meant."""
-        for report in self.heap.reports:
+        for report in self.heap.index.reports:
             for start, end in report["gaps"]:
                 yield (
                     start,
@@ -314,7 +314,7 @@ class NamedRoots:
 
     def _mappings(self) -> Iterator[tuple[int, int, Root, int]]:
         """Yield what else the process has mapped. Neighbours with the same file are one."""
-        found = (m for m in self.heap.mappings if self._range_set.within(m.start, m.end))
+        found = (m for m in self.heap.index.mappings if self._range_set.within(m.start, m.end))
         for path, group in groupby(found, key=lambda mapping: mapping.path):
             for mapping in group:
                 name = f"{path} at {mapping.start:#x}" if path else f"anonymous memory at {mapping.start:#x}"
@@ -326,7 +326,7 @@ class NamedRoots:
     def _values(self, marked: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         """Yield (value, root, rank) for the values that marking took: registers, and tcaches of the allocator."""
         kept = {value for one in self.heap.heaps for value in one.kept()}
-        own = {value for value in kept if (row := self.heap.index.find(value)) is not None and row.state == OWN}
+        own = {value for value in kept if (row := self.heap.index.engine.find(value)) is not None and row.state == OWN}
         yield from ((value, self._number(_ALLOCATOR), RANK_OWN) for value in sorted(own))
         left = set(marked) - own
         named: set[int] = set()
@@ -345,15 +345,15 @@ class NamedRoots:
             for value, root, rank in held:
                 named.add(value)
                 # Without a block it points to a header, or past a block's end: the engine decides.
-                yield value, self._number(root) if self.heap.index.find(value) is not None else 0, rank
+                yield value, self._number(root) if self.heap.index.engine.find(value) is not None else 0, rank
         left -= named
-        code = left & {value for _at, value in self.heap.code_words}
+        code = left & {value for _at, value in self.heap.marks.code_words}
         yield from ((value, self._number(_CODE), RANK_DATA) for value in sorted(code))
         left -= code
-        garbage = {value for value in left if any(value in one for one in self.heap.garbage)}
+        garbage = {value for value in left if any(value in one for one in self.heap.marks.garbage)}
         yield from ((value, self._number(GARBAGE), RANK_REGISTER) for value in sorted(garbage))
         left -= garbage
-        cycles = left.intersection(self.heap.collector.unfreed_objects)
+        cycles = left.intersection(self.heap.marks.unfreed)
         yield from ((value, self._number(CYCLES), RANK_REGISTER) for value in sorted(cycles))
         yield from ((value, 0, RANK_REGISTER) for value in sorted(left - cycles))
 

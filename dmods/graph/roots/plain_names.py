@@ -80,7 +80,7 @@ class RootNames:
         found = []
         for at in self._roots.heap_words(areas):
             value = heap.words.at(at)
-            if value is not None and heap.index.find(value) is not None:
+            if value is not None and heap.index.engine.find(value) is not None:
                 found.append(Word(at, value, outer_part(self._roots.part(number, at) or "")))
         return found
 

@@ -47,13 +47,13 @@ class PythonRoots:
             return
         self._add_holders()
         for place in self._in_frames(python):
-            inside = heap.index.find(place.start) is not None
+            inside = heap.index.engine.find(place.start) is not None
             (self.parts if inside else self.frames).append(place)
         self.parts = list(_disjoint(self.parts))
 
     def _add_holders(self) -> None:
         # A class that leaked, or that only a cycle holds, is no root.
-        garbage = set(self._heap.collector.unfreed_objects)
+        garbage = set(self._heap.marks.unfreed)
         for address, is_class, name, body, variables in self.names.holders() if self.names is not None else ():
             block = self._heap.block_at(address)
             if block is None or block.state != LIVE or address in garbage:

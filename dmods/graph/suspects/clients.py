@@ -117,26 +117,26 @@ def _many(owners: Owners, scope: tuple[str, int]) -> list[_Many]:
     least = _WORTH * sum(kind.bytes for kind in sizes)
     found = [_Many(kind.size, kind.count) for kind in sizes[:_KINDS] if kind.size]
     known = {many.size for many in found}
-    rows = owners.types.kinds.in_scope(0, owners.heap.index, scope)
+    rows = owners.types.kinds.in_scope(0, owners.engine, scope)
     found += [_Many(row.size, row.count, row.kind) for row in rows if row.size in known]
     return [many for many in found if many.count >= _LEAST and many.size * many.count >= least]
 
 
 def _client(owners: Owners, found: _Candidate, kinds: Sequence[_Many], scope: tuple[str, int]) -> Optional[Client]:
     """Return the candidate as a client, or None where it leads to few of the blocks."""
-    index, sizes = owners.heap.index, sorted({kind.size for kind in kinds})
+    engine, sizes = owners.engine, sorted({kind.size for kind in kinds})
     by, without = found.kept.address, [each.address for each in found.alike]
     needed = min(kind.count for kind in kinds) / _PART
     step = max(1, found.own // _TRIED)
     if step > 1:  # the words of an array are read at once
         tried = -(-found.own // step)
-        outside = index.led_to(by, without, step, sizes, tried * _LEVEL)
+        outside = engine.led_to(by, without, step, sizes, tried * _LEVEL)
         if 2 * len(outside) * found.own < needed * tried:
             return None
     step = -(-found.own // _MOST_SOURCES)
-    reached = index.led_to(by, without, step, sizes, _MOST_WORDS)
+    reached = engine.led_to(by, without, step, sizes, _MOST_WORDS)
     targets, found_sizes = [address for address, _size in reached], [size for _address, size in reached]
-    shapes = owners.types.kinds.kinds_at(0, index, targets)
+    shapes = owners.types.kinds.kinds_at(0, owners.heap.marks.engine, targets)
     of_size, of_shape = Counter(found_sizes), Counter(zip(found_sizes, shapes))
     for kind in kinds:
         seen = of_size[kind.size] if kind.shape is None else of_shape[kind.size, kind.shape]
@@ -155,7 +155,7 @@ def _client(owners: Owners, found: _Candidate, kinds: Sequence[_Many], scope: tu
 
 
 def _is_below(owners: Owners, address: int, above: int) -> bool:
-    found = owners.heap.index.owners_above(address, _LEVEL)
+    found = owners.engine.above(address, _LEVEL)
     return found is not None and any(kept[0] == above for kept in found[0])
 
 
@@ -164,6 +164,6 @@ def _are_in(owners: Owners, targets: Sequence[int], scope: tuple[str, int]) -> b
     kind, number = scope
     some = targets[:: max(1, len(targets) // _LEVEL)]
     if kind == "set":
-        found = [owners.heap.index.owners_above(each, 1) for each in some]
+        found = [owners.engine.above(each, 1) for each in some]
         return 2 * sum(each is not None and each[1] == number for each in found) > len(some)
     return 2 * sum(_is_below(owners, each, number) for each in some) > len(some)

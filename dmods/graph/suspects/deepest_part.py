@@ -133,7 +133,7 @@ def _below_root(owners: Owners, line: Line) -> _Holder:
     parts: list[str] = []
     rows: list[_Row] = []
     for word in (owners.names.words(number, _MOST_WORDS) if number is not None else None) or ():
-        above = owners.heap.index.owners_above(word.value, 2)
+        above = owners.engine.above(word.value, 2)
         if word.part and above is not None and above[1] == line.set and len(above[0]) == 1:
             parts.append(word.part)
             rows.append(above[0][0])
@@ -145,7 +145,7 @@ def _below_block(owners: Owners, holder: Kept) -> _Holder:
     graph, block = find_typegraph(owners.target), owners.heap.block_at(holder.address)
     if graph is None or block is None or graph.at(block) is None:
         return _Holder([], str)
-    words = owners.heap.index.held_by_words(holder.address, _MOST_WORDS)
+    words = owners.engine.held_by_words(holder.address, _MOST_WORDS)
     return _Holder([row for _at, row in words], lambda number: outer_part(graph.field(block, words[number][0])))
 
 

@@ -51,7 +51,7 @@ class ProcessMemory:
         for address, size in self.untouched:
             is_less = size <= middle
             of_less += size if is_less else 0
-            found = owners.heap.index.owners_above(address, _DEEPEST)
+            found = owners.engine.above(address, _DEEPEST)
             if found is None:
                 continue
             above, set_ = found

@@ -144,7 +144,7 @@ def blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]
     first = owners.heap.block_at(kind.example)
     if first is None:
         return []
-    found = owners.heap.index.spread_in(scope, first.address, first.size, _READ)
+    found = owners.engine.spread_in(scope, first.address, first.size, _READ)
     return [block for block in map(owners.heap.block_at, found) if block is not None]
 
 

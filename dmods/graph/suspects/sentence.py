@@ -76,7 +76,7 @@ def _rounded(number: int) -> int:
 
 def client_in_words(owners: Owners, scope: tuple[str, int], index: Sequence[Kept] = ()) -> Iterator[Words]:
     """Yield who else leads to the blocks of the scope, where one block does. The sentence has named the ``index``."""
-    blocks = sum(row[1] for row in owners.heap.index.sizes())
+    blocks = sum(row[1] for row in owners.heap.marks.engine.sizes())
     sought = owners.reads_types or blocks <= _MOST_SOUGHT
     found = find_client(owners, scope, {kept.address for kept in index}) if sought else None
     if found is None:

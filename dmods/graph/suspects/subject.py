@@ -30,7 +30,7 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
     alone = len(line.roots) == 1 or any(map(is_runtime, line.roots))
     only = owners.roots.number_of(line.roots[0]) if alone else None
     for block in blocks[:_LOOKED_AT]:
-        path = path_to(owners.roots, block.address, only, most=1, looks=False)
+        path = path_to(owners.roots, block.address, only, most=1, looks=False, owners=owners.engine)
         if path is not None and path.root is not None:
             names.add(named_place(owners.names, path.root, path.steps[0].holder))
     if len(names) == 1:

@@ -21,7 +21,8 @@ from dmods.graph.types.runtime_names import go_names, python_types
 from dmods.graph.types.type_name import TypeName
 from dmods.graph.types.type_row import TypeRow, kind_id, named_so, short_length
 from dmods.graph.types.types_from_marks import Key, Names, labelled
-from dmods.heap.process_heap import ProcessHeap, engine_threads, find_heap
+from dmods.heap.index import engine_threads
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.records.callers import Callers
 from dmods.records.model import Stack
 from dmods.target import Target
@@ -75,7 +76,7 @@ class Types:
         known = [self._known(kind) for kind in range(len(self))]
         assumed = [TypeName(name.text, "records", "assumed") for name in self._names.given]
         for index, heap in enumerate(self.heaps):
-            labels = self.kinds.by_stack(plain, index, heap.index, _callers(heap), known)
+            labels = self.kinds.by_stack(plain, index, heap.marks.engine, _callers(heap), known)
             names = {key: assumed[key[0]] for key, _count in labels.sizes()}
             self._rename(index, labels, names)
         self._count()
@@ -85,7 +86,7 @@ class Types:
         if names:
             given = self._names.given
             numbers = {key: given.setdefault(name, len(given)) for key, name in names.items()}
-            self._censuses[index] = self._censuses[index].named(self.heaps[index].index, labels, numbers, set(whole))
+            self._censuses[index] = self._censuses[index].named(self.heaps[index].marks.engine, labels, numbers, set(whole))
 
     def _count(self) -> None:
         self.kinds = _engine.Kinds(self._censuses)
@@ -132,7 +133,7 @@ class Types:
         """Return the types and shapes of one heap with their sums. ``ProcessHeap.leaks`` decides what has leaked."""
         found: dict[tuple[str, str], TypeRow] = {}
         asked = proven_counts(self, index)
-        for kind, sums in enumerate(self.kinds.sums(index, self.heaps[index].index)):
+        for kind, sums in enumerate(self.kinds.sums(index, self.heaps[index].marks.engine)):
             if sums.first is None:
                 continue
             name, key = self.name(kind), self.id(kind)
@@ -167,7 +168,7 @@ class Types:
         start: Optional[tuple[int, int]] = (0, 0)
         while start is not None:
             batch, start = self.kinds.addresses(
-                index, self.heaps[index].index, list(kinds), list(states), start, _BATCH
+                index, self.heaps[index].marks.engine, list(kinds), list(states), start, _BATCH
             )
             yield from batch
 
@@ -196,10 +197,9 @@ def _joined_names(one: TypeName, other: TypeName) -> TypeName:
 
 
 def _census(heap: ProcessHeap, modules: Modules, direct: bool) -> _engine.Census:
-    heap.leaks()  # the census counts by state
     with Progress("looking at the blocks") as bar:
         outside = places(heap.target, modules)
-        return _engine.Census(heap.index, outside, direct, engine_threads(), lambda done: bar.update(done, 0))
+        return _engine.Census(heap.marks.engine, outside, direct, engine_threads(), lambda done: bar.update(done, 0))
 
 
 @cached

@@ -50,7 +50,7 @@ def type_of_leaks(heap: ProcessHeap, group: LeakGroup, spread: bool = True) -> s
 
     Of a group without a record, blocks of its size behind the first one count as well.
     """
-    rows = heap.index.blocks([DIRECT], group.first, _LEAKS if group.record is None else 1)
+    rows = heap.marks.engine.blocks([DIRECT], group.first, _LEAKS if group.record is None else 1)
     found = [heap.block_at(row.address) for row in rows if row.size == group.size]
     blocks = [block for block in found if block is not None]
     written = common_type(heap, blocks, spread) if blocks else ""
@@ -72,7 +72,7 @@ def _by_itself(heap: ProcessHeap, block: Block) -> str:
 def _by_kind(heap: ProcessHeap, block: Block) -> str:
     """Return the type that the block's holder or its allocations say."""
     types = find_types(heap.target)
-    (kind,) = types.kinds.kinds_at(0, types.heaps[0].index, [block.address])
+    (kind,) = types.kinds.kinds_at(0, types.heaps[0].marks.engine, [block.address])
     name: Optional[str] = None
     if kind is not None and (known := types.name(kind)).is_type:
         name = known.text

@@ -140,7 +140,7 @@ class KindNames:
         )
 
     def _first_blocks(self, index: int, kinds: list[int]) -> list[list[int]]:
-        return self._kinds.examples(index, self._heaps[index].index, kinds, list(_IN_USE), _EXAMPLES)
+        return self._kinds.examples(index, self._heaps[index].marks.engine, kinds, list(_IN_USE), _EXAMPLES)
 
     def _of_class(self, kind: int, module: int, offset: int, name: str, evidence: str) -> Optional[TypeName]:
         """Return the type of the blocks of a kind, which begin with a vtable pointer of a class, or None."""

@@ -42,8 +42,8 @@ def proven_counts(types: Kinds, index: int = 0, graph: Optional[_engine.TypeGrap
     if not any(sizes):
         return [(0, 0)] * len(types)
     if graph is not None:
-        return graph.asked(types.kinds, index, heap.index, records, sizes)
-    return types.kinds.asked(index, heap.index, records, sizes)
+        return graph.asked(types.kinds, index, heap.marks.engine, records, sizes)
+    return types.kinds.asked(index, heap.marks.engine, records, sizes)
 
 
 def object_size(types: Kinds, kind: int) -> Optional[int]:

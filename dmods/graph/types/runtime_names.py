@@ -27,8 +27,8 @@ def python_names(target: Target) -> Optional[PythonNames]:
     if python is None or not heap.found:
         return None
     with Progress("reading objects") as bar:
-        minor, links = python.layout.version[1], heap.collector.links
-        return find_python_names(heap.index, minor, links, lambda done: bar.update(done, 0))
+        minor, links = python.layout.version[1], heap.index.collector.links
+        return find_python_names(heap.marks.engine, minor, links, lambda done: bar.update(done, 0))
 
 
 def python_types(heap: ProcessHeap) -> tuple[Labels, dict[tuple[int, int, bool, int], TypeName]]:
@@ -36,7 +36,7 @@ def python_types(heap: ProcessHeap) -> tuple[Labels, dict[tuple[int, int, bool, 
     found, python = python_names(heap.target), find_python(heap.target).python
     if found is None or python is None:
         return Labels([]), {}
-    labels, kinds = python_labels(heap.index, found)
+    labels, kinds = python_labels(heap.marks.engine, found)
     names: list[Optional[TypeName]] = []
     for address, part in kinds:
         kind = python.objects.type_at(address)

@@ -78,7 +78,7 @@ class TypedBlocks:
 
     def _typed_rows(self, graph: TypeGraph) -> list[TypeRow]:
         found: dict[tuple[str, str], TypeRow] = {}
-        by_kind, by_type, pooled = graph.engine.sums(self.types.kinds, 0, self.types.heaps[0].index)
+        by_kind, by_type, pooled = graph.engine.sums(self.types.kinds, 0, self.types.heaps[0].marks.engine)
         asked = proven_counts(self.types, 0, graph.engine)
         for kind, sums in enumerate(by_kind):
             if sums.first is not None:
@@ -110,12 +110,12 @@ class TypedBlocks:
             row.id = row.id if row.kinds else row.id[:length]
         return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text))
 
-    def retained(self) -> list[tuple[TypeRow, int, int]]:
+    def retained(self, owners: _engine.Owners) -> list[tuple[TypeRow, int, int]]:
         """Return (type, bytes that its live blocks keep alive, bytes that its leaked blocks do), themselves included.
 
-        A byte counts once for each type. The dominator tree decides: no approximation. The owners were found before.
+        A byte counts once for each type. The dominator tree of the owners decides: no approximation.
         """
-        rows, index = self.rows(), self.types.heaps[0].index
+        rows = self.rows()
         groups = [0] * len(self.types)  # group 0 are kinds that this heap does not have
         types: list[tuple[int, bool, int]] = []
         for number, row in enumerate(rows, 1):
@@ -123,9 +123,9 @@ class TypedBlocks:
                 groups[kind] = number
             types.extend((kind, many, number) for kind, many in row.types)
         if self.graph is None:
-            sums = self.types.kinds.retained(0, index, groups, len(rows) + 1)
+            sums = self.types.kinds.retained(0, owners, groups, len(rows) + 1)
         else:
-            sums = self.graph.engine.retained(self.types.kinds, 0, index, groups, types, len(rows) + 1)
+            sums = self.graph.engine.retained(self.types.kinds, 0, owners, groups, types, len(rows) + 1)
         return [(row, *found) for row, found in zip(rows, sums[1:])]
 
     def matching(self, text: str, shape: bool) -> Wanted:
@@ -152,7 +152,7 @@ class TypedBlocks:
             yield from self.types.addresses(wanted.kinds, states)
             return
         start: Optional[tuple[int, int]] = (0, 0)
-        heap = self.types.heaps[0].index
+        heap = self.types.heaps[0].marks.engine
         while start is not None:
             batch, start = self.graph.engine.addresses(
                 self.types.kinds, 0, heap, wanted.kinds, wanted.types, list(states), start, _BATCH
@@ -211,7 +211,7 @@ def _typed_leaks(
         some = sampled_leaks(heap, types.kinds)
         return some.groups if some is not None else []
     graph = find_typegraph(heap.target)
-    rows = graph.engine.groups(types.kinds, 0, heap.index) if graph is not None else []
+    rows = graph.engine.groups(types.kinds, 0, heap.marks.engine) if graph is not None else []
     return [(group, typed, False) for group, typed in rows]
 
 
@@ -242,7 +242,7 @@ def _shapes_of_leaks(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     types = Types([heap], direct=True)
     nobody = callers.caller(NO_STACK)
     found: list[LeakGroup] = []
-    for group in types.kinds.groups(0, heap.index):
+    for group in types.kinds.groups(0, heap.marks.engine):
         kind = _leak_name(types.name(group.kind or 0))
         found.append(group_of_kind(group, nobody, kind))
     return _joined_groups(found)

@@ -154,7 +154,7 @@ class TypeGraph:
         heap.leaks()
         self.notes = list(opened.notes)
         with Progress("spreading types") as bar:
-            self.engine.build(heap.index, *_asked(heap, self.engine), lambda done: bar.update(done, 0))
+            self.engine.build(heap.marks.engine, *_asked(heap, self.engine), lambda done: bar.update(done, 0))
         if self.engine.exhausted:
             self.notes.append("types: there are too many typed pointers to follow, so some blocks have no type")
         self.conflict_count, rows = self.engine.conflicts()
@@ -166,7 +166,7 @@ class TypeGraph:
 
     def at(self, block: Block) -> Optional[Claim]:
         """Return what is said of a block, or None."""
-        row = self.engine.at(self.heap.index, block.address)
+        row = self.engine.at(self.heap.marks.engine, block.address)
         return _claim(row) if row is not None else None
 
     def name(self, block: Block) -> Optional[str]:
@@ -176,7 +176,7 @@ class TypeGraph:
 
     def field(self, block: Block, offset: int) -> str:
         """Return the name of the field at an offset in a block: ".next"; "" where it is not known."""
-        return self.engine.field(self.heap.index, block.address, offset) or ""
+        return self.engine.field(self.heap.marks.engine, block.address, offset) or ""
 
     def object(self, address: int) -> Optional[PooledObject]:
         """Return the object that has an address, in a block that holds many objects."""
@@ -188,7 +188,7 @@ class TypeGraph:
 
     def pool(self, block: Block) -> list[tuple[str, int, int, int]]:
         """Return the objects in a block that holds many: (type, count, bytes, distance or 0)."""
-        rows = self.engine.pool(self.heap.index, block.address)
+        rows = self.engine.pool(self.heap.marks.engine, block.address)
         return [(plain_class(name), count, bytes_, stride) for name, count, bytes_, stride in rows]
 
     def place(self, address: int) -> Optional[str]:
@@ -322,7 +322,7 @@ class Opened:
         if self.engine.needs_line(module, frame.code_address):
             lines = source_lines(self.target).frames_at(frame.code_address, True)
         line = lines[-1].line if lines else None
-        return self.engine.add_frame(heap.index, module, frame.code_address, cfa, registers, line)
+        return self.engine.add_frame(heap.words.image, module, frame.code_address, cfa, registers, line)
 
 
 def _is_c_library(module: Module) -> bool:
@@ -385,7 +385,7 @@ def sampled_leaks(heap: ProcessHeap, kinds: _engine.Kinds) -> Optional[SampledLe
     with Progress("finding the types of leaks") as bar:
         asked = _asked(heap, information.engine)
         found = _engine.sampled_leaks(
-            information.engine, kinds, 0, heap.index, *asked, lambda done: bar.update(done, 0)
+            information.engine, kinds, 0, heap.marks.engine, *asked, lambda done: bar.update(done, 0)
         )
     return SampledLeaks(*found)
 

@@ -72,12 +72,12 @@ def labelled(
         (mark.value, number, mark.pointer, mark.beside_at, mark.beside, mark.room, mark.width)
         for number, mark in enumerate(marks)
     ]
-    inside, outside = list(heap.owned), [] if direct else heap.mark_sources[0]
+    inside, outside = list(heap.owned), [] if direct else heap.marks.ranges
     with Progress("looking for holders") as bar:
         found = _engine.find_labels(
-            heap.index, heap.words.size, inside, outside, rows, direct, lambda done: bar.update(done, 0)
+            heap.marks.engine, heap.words.size, inside, outside, rows, direct, lambda done: bar.update(done, 0)
         )
-    labels = kinds.take_kinds(index, heap.index, found) if len(found) and not direct else found
+    labels = kinds.take_kinds(index, heap.marks.engine, found) if len(found) and not direct else found
     return labels, *_names(heap, labels, marks)
 
 

@@ -61,7 +61,7 @@ class VtableBlocks:
         self._asked += 1
         if self._asked > _MOST_ASKED:
             return None
-        return self.heaps[index].pointers([(start, start + 1) for start in blocks], _MOST_POINTERS)
+        return self.heaps[index].index.pointers([(start, start + 1) for start in blocks], _MOST_POINTERS)
 
 
 class Alike:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 from dmods.heap.block import Block
 from dmods.heap.leak_totals import Leaks
-from dmods.heap.process_heap import BESIDE_ENDS, BY_ENDS, LOST_CACHE, ProcessHeap
+from dmods.heap.index import LOST_CACHE
+from dmods.heap.marks import BESIDE_ENDS, BY_ENDS
+from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.roots.signal_frames import integers_in_signal_frames
 from dmods.process.vectors import lanes
 
@@ -27,7 +29,7 @@ _NOTES = {
 
 def doubtful_blocks(heap: ProcessHeap) -> Iterator[tuple[Block, str]]:
     """Yield the blocks and what is uncertain about each, by address. The leaks are known before."""
-    for address, why in sorted(heap.doubtful.items()):
+    for address, why in sorted(heap.marks.doubtful.items()):
         block = heap.block_at(address)
         if block is not None:
             yield block, why

@@ -68,7 +68,7 @@ def group_leaks(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     rows = [recording.rows for recording in heap.records.recordings]
     found: dict[object, LeakGroup] = {}
     start = 0
-    while batch := heap.index.blocks([DIRECT], start, _BATCH):
+    while batch := heap.marks.engine.blocks([DIRECT], start, _BATCH):
         start = batch[-1].address + 1
         for allocator, blocks in _by_allocator(batch):
             for row in _engine.group_leaks(rows, blocks):

@@ -9,11 +9,11 @@ stack pointer, the stacks of exited threads that glibc keeps for reuse, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Callable, Optional
 
 from dmods.allocators.search import above_stack_pointers
-from dmods.base.dataclass import dataclass, field
+from dmods.base.dataclass import dataclass, replace
 from dmods.base.ranges import Ranges
 from dmods.heap.roots.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
 from dmods.heap.roots.readonly import ReadOnly, unreadable_code
@@ -35,24 +35,27 @@ _MOST_FROM_FILES = 256 << 20
 _IO_URING = "anon_inode:[io_uring]"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Roots:
-    """The start of marking. `dead` is stack memory that is not in use; `thread_pointers` include those of
-    threads that have exited, and words that look like one."""
+    """The start of marking: the second stage of a heap.
 
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-    values: list[int] = field(default_factory=list)  # registers
-    vectors: list[int] = field(default_factory=list)  # words of vector and floating-point registers, no other roots
-    dead: list[tuple[int, int]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    thread_pointers: list[int] = field(default_factory=list)
-    stacks: Stacks = field(default_factory=Stacks)
+    ``values`` are registers; ``vectors`` words of vector and floating-point registers that are in no other. ``dead`` is
+    memory whose words hold nothing: of stacks that are not in use, and what ``without`` took out. ``thread_pointers``
+    include those of threads that have exited, and words that look like one.
+    """
 
-    def bury(self, dead: Iterable[tuple[int, int]]) -> None:
-        """Take further dead memory out of the roots."""
+    ranges: Sequence[tuple[int, int]]
+    values: Sequence[int]
+    vectors: Sequence[int]
+    dead: Sequence[tuple[int, int]]
+    notes: Sequence[str]
+    thread_pointers: Sequence[int]
+    stacks: Stacks
+
+    def without(self, dead: Iterable[tuple[int, int]]) -> Roots:
+        """Return the roots without further dead memory."""
         found = Ranges(dead)
-        self.ranges = found.without(self.ranges)
-        self.dead = list(Ranges([*self.dead, *found]))
+        return replace(self, ranges=found.without(self.ranges), dead=list(Ranges([*self.dead, *found])))
 
 
 def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
@@ -61,40 +64,40 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
     Dead stack memory may lie within blocks, where a program allocated a stack. The records of the auditor keep no block
     alive.
     """
-    roots = Roots()
+    notes: list[str] = []
     excluded = Ranges([*owned, *records.own])
     survey = survey_threads(target, list(excluded))
     known = {stack.tcb for stack in survey.stacks if stack.tcb is not None}
-    roots.thread_pointers = sorted(known | {*survey.other_pointers})
-    roots.stacks = dead_stacks(target, survey.stacks, roots.notes)
+    stacks = dead_stacks(target, survey.stacks, notes)
     ended = ended_first_stack(target, survey)
-    dead = Ranges([*roots.stacks.dead, *records.scratch, *([ended] if ended is not None else [])])
-    roots.dead = list(dead)
+    dead = Ranges([*stacks.dead, *records.scratch, *([ended] if ended is not None else [])])
     general = {value for thread in target.threads() for value in thread.registers.values()}
-    roots.values = list(general)
-    roots.vectors = sorted(_vector_values(target) - general)
-    if not target.threads():
-        roots.notes.append("no registers and stack pointers are known: all of every stack counts as live")
-    elif all(thread.vectors is None for thread in target.threads()):
-        roots.notes.append(
-            "the dump has no vector registers: a block that only such a register holds is reported as leaked"
-        )
-    if any((mapping.path or "").startswith(_IO_URING) for mapping in target.mappings()):
-        roots.notes.append(
-            "the process uses io_uring: cores lack its rings, and the kernel holds the requests in flight; "
-            "a block that only they point to is reported as leaked"
-        )
+    notes.extend(_notes_on_registers(target))
     for start, end in dead:
         excluded.add(start, end)
-    roots.ranges = excluded.without(_memory(target, owned, roots.notes))
+    ranges = excluded.without(_memory(target, owned, notes))
     unreadable = unreadable_code(target)
     if unreadable:
         mappings = "1 mapping" if len(unreadable) == 1 else f"{len(unreadable)} mappings"
-        roots.notes.append(
+        notes.append(
             f"the kernel could not read {mappings} of execute-only memory: a block that only this memory holds is "
             "reported as leaked (gdb's gcore of the living process has its bytes)"
         )
-    return roots
+    vectors, pointers = sorted(_vector_values(target) - general), sorted(known | {*survey.other_pointers})
+    return Roots(ranges, list(general), vectors, list(dead), notes, pointers, stacks)
+
+
+def _notes_on_registers(target: Target) -> Iterator[str]:
+    """Yield what the dump lacks of the threads' registers, and of the requests that the kernel has in flight."""
+    if not target.threads():
+        yield "no registers and stack pointers are known: all of every stack counts as live"
+    elif all(thread.vectors is None for thread in target.threads()):
+        yield "the dump has no vector registers: a block that only such a register holds is reported as leaked"
+    if any((mapping.path or "").startswith(_IO_URING) for mapping in target.mappings()):
+        yield (
+            "the process uses io_uring: cores lack its rings, and the kernel holds the requests in flight; "
+            "a block that only they point to is reported as leaked"
+        )
 
 
 def _vector_values(target: Target) -> set[int]:
@@ -112,18 +115,16 @@ def live_stacks(target: Target, roots: Roots) -> list[tuple[int, int]]:
     return [part for start, end in roots.ranges for part in stacks.within(start, end)]
 
 
-def bury_made_stacks(
+def dead_made_stacks(
     target: Target, roots: Roots, owned: Ranges, block_of: Callable[[int], Optional[Block]]
 ) -> list[tuple[int, int]]:
-    """Take the dead parts of stacks that the program made out of the roots. Return them.
+    """Return the dead parts of stacks that the program made.
 
-    `block_of` returns the live block that holds an address.
+    ``block_of`` returns the live block that holds an address.
     """
     if not roots.stacks.made:
         return []
-    dead = dead_in_made_stacks(target, roots.stacks, owned, [*roots.ranges, *owned], block_of)
-    roots.bury(dead)
-    return dead
+    return dead_in_made_stacks(target, roots.stacks, owned, [*roots.ranges, *owned], block_of)
 
 
 def _memory(target: Target, owned: Ranges, notes: list[str]) -> Iterator[tuple[int, int]]:

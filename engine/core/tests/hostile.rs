@@ -2,6 +2,7 @@
 
 use dmods_engine::allocators::glibc::find;
 use dmods_engine::blocks;
+use dmods_engine::blocks::marking::Roots;
 use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
@@ -146,8 +147,8 @@ fn heap(dice: &mut Dice, image: &Image, ranges: &[(u64, u64)]) {
     let word = [4, 8][dice.below(2) as usize];
     let request = Request { image, runs, dead: &[(0x5000, 0x5100)], watch: &watch, maps: &[], threads: 2 };
     let mut heap = blocks::build(word, request, &control).expect("tables in proportion to what is there");
-    heap.mark(image, ranges, &[0x5010, u64::MAX], &control).expect("marked");
-    heap.find_leaks(image, &control).expect("searched");
+    let roots = Roots { ranges, values: &[0x5010, u64::MAX], ..Roots::default() };
+    heap.mark(image, roots, &control).expect("marked");
     let leaked = heap.blocks(&[State::LeakedDirectly], 0, usize::MAX).len() as u64;
     assert_eq!(heap.groups().iter().map(|g| g.count).sum::<u64>(), leaked);
     heap.sizes(None);

@@ -3,6 +3,7 @@
 
 use dmods_engine::allocators::jemalloc::{self, Layout};
 use dmods_engine::blocks;
+use dmods_engine::blocks::marking::Roots;
 use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::Owner;
@@ -174,8 +175,7 @@ fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
             }
         }
         let first: Vec<u64> = made.blocks.iter().find(|b| !b.2).map(|b| b.0).into_iter().collect();
-        heap.mark(&image, &[], &first, &control).expect("not cancelled");
-        heap.find_leaks(&image, &control).expect("not cancelled");
+        heap.mark(&image, Roots { values: &first, ..Roots::default() }, &control).expect("not cancelled");
         let live: Vec<u64> = heap.blocks(&[State::Live], 0, usize::MAX).iter().map(|(b, ..)| b.address).collect();
         assert_eq!(live, reachable(&made), "seed {seed}");
     }
@@ -244,8 +244,8 @@ fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
         let mut heap = blocks::build(8, request, &control).expect("not cancelled");
         heap.release(&[HEAP, HEAP + 8, 1, u64::MAX]);
         heap.own(&[HEAP + 4096, u64::MAX], seed % 2 == 0, &control).expect("not cancelled");
-        heap.mark(&image, &[(HEAP, made.end)], &[HEAP], &control).expect("not cancelled");
-        heap.find_leaks(&image, &control).expect("not cancelled");
+        let roots = Roots { ranges: &[(HEAP, made.end)], values: &[HEAP], ..Roots::default() };
+        heap.mark(&image, roots, &control).expect("not cancelled");
         let blocks = heap.blocks(&[State::Live, State::Free, State::Own], 0, usize::MAX);
         assert!(blocks.windows(2).all(|pair| pair[0].0.address < pair[1].0.address), "seed {seed}: order");
         // The blocks are walked once and searched once.

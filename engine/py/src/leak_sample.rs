@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 
 use crate::address::{plain, Ranges};
 use crate::graph::Kinds;
-use crate::heap::Heap;
 use crate::heap_rows::Group;
+use crate::marks::Marks;
 use crate::typed::{State, TypeGraph};
 use crate::typed_rows::text_of;
 use crate::watch::watched;
@@ -21,13 +21,13 @@ type SampledRow = (Group, Option<(String, &'static str)>, bool);
 type WorkRow = (u64, u64, u64, u64);
 
 #[pyfunction]
-#[pyo3(signature = (graph, kinds, index, heap, memory, taught, untyped, managed, strange, progress=None))]
+#[pyo3(signature = (graph, kinds, index, marks, memory, taught, untyped, managed, strange, progress=None))]
 pub fn sampled_leaks(
     py: Python<'_>,
     graph: &TypeGraph,
     kinds: PyRef<'_, Kinds>,
     index: usize,
-    heap: &Heap,
+    marks: &Marks,
     memory: Ranges,
     taught: Vec<(u64, u32)>,
     untyped: Vec<u64>,
@@ -35,13 +35,14 @@ pub fn sampled_leaks(
     strange: Vec<u32>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<(Vec<SampledRow>, WorkRow)> {
+    let blocks = marks.blocks()?;
     let kinds = &*kinds;
     kinds.check(index)?;
     let mut memory = plain(memory);
     memory.sort_unstable();
     watched(py, progress.as_ref(), |control| {
-        let locked = heap.heap();
-        let view = kinds.view(index, &locked);
+        let locked = blocks.lock();
+        let view = kinds.view(index, &**locked);
         let sampled = view.sampled_groups(control)?;
         let mut asked: Vec<u64> = sampled.iter().flat_map(|one| &one.blocks).map(|found| found.block.address).collect();
         asked.sort_unstable();
@@ -49,7 +50,7 @@ pub fn sampled_leaks(
         let State { debug, roots, .. } = &mut *state;
         let request = Request {
             heap: &**locked,
-            image: &heap.image,
+            image: &blocks.image,
             memory: &memory,
             roots,
             taught: &taught,

@@ -1,55 +1,108 @@
-//! What the questions about owners take and give, as Python has it.
+//! The fourth stage of a heap: the dominator tree, and the roots that lead to each block.
 
+use std::sync::Arc;
+
+use dmods_engine::graph::leading::Held;
+use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::owners;
-use dmods_engine::graph::roots::{Area, Home, Word};
-use pyo3::exceptions::PyValueError;
-use pyo3::types::PyBytes;
-use pyo3::{Bound, PyResult};
+use pyo3::prelude::*;
 
-use crate::address::Address;
+use crate::address::{plain, Address, Ranges};
+use crate::blocks::Blocks;
+use crate::owner_rows::{scope, KeptRow, Scope};
+use crate::watch::watched;
 
-/// (start, end, root, rank).
-pub type AreaRow = (Address, Address, u32, u32);
-/// (value, root, rank).
-pub type Value = (u64, u32, u32);
-/// (root, arena, whether it is a variable).
-pub type HomeRow = (u32, Option<u32>, bool);
-/// ("live", 0), ("set", its number) or ("below", an address).
-pub type Scope = (String, u64);
-/// (address, usable bytes, blocks, bytes) that a block keeps alive, itself included.
-pub type KeptRow = (u64, u64, u32, u64);
-/// Where the path begins ("memory", "value" or "leak"), the address or index, the root, and the addresses of the blocks.
-pub type Path<'py> = (&'static str, u64, u32, Bound<'py, PyBytes>);
+/// The owners of the blocks of a heap. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct Owners {
+    pub(crate) blocks: Arc<Blocks>,
+    pub(crate) inner: owners::Owners,
+}
 
-/// Returns the areas. Raises ValueError if they overlap or are not sorted.
-pub fn areas(rows: Vec<AreaRow>) -> PyResult<Vec<Area>> {
-    let areas: Vec<Area> =
-        rows.into_iter().map(|(start, end, root, rank)| Area { start: start.0, end: end.0, root, rank }).collect();
-    if areas.windows(2).any(|pair| pair[1].start < pair[0].end) {
-        return Err(PyValueError::new_err("the areas must be sorted and must not overlap"));
+impl Owners {
+    /// Keeps the owners with the heap that they were found in.
+    pub fn new(blocks: Arc<Blocks>, inner: owners::Owners) -> Owners {
+        Owners { blocks, inner }
     }
-    Ok(areas)
 }
 
-/// Returns the single roots.
-pub fn values(rows: Vec<Value>) -> Vec<Word> {
-    rows.into_iter().map(|(value, root, rank)| Word { value, root, rank }).collect()
-}
+#[pymethods]
+impl Owners {
+    #[getter]
+    fn set_aside(&self) -> u64 {
+        self.inner.left_over
+    }
 
-/// Returns what is known of roots on stacks.
-pub fn homes_of(rows: Vec<HomeRow>) -> Vec<Home> {
-    let mut homes: Vec<Home> =
-        rows.into_iter().map(|(root, arena, is_variable)| Home { root, arena, is_variable }).collect();
-    homes.sort_unstable_by_key(|home| home.root);
-    homes
-}
+    #[getter]
+    fn many_roots(&self) -> Vec<u32> {
+        self.inner.many.clone()
+    }
 
-/// Returns the scope. Raises ValueError for an unknown one.
-pub fn scope((name, value): Scope) -> PyResult<owners::Scope> {
-    match name.as_str() {
-        "live" => Ok(owners::Scope::Live),
-        "set" => Ok(owners::Scope::Set(u32::try_from(value).unwrap_or(u32::MAX))),
-        "below" => Ok(owners::Scope::Below(value)),
-        _ => Err(PyValueError::new_err("a scope is live, set or below")),
+    fn lines(&self, py: Python<'_>) -> Vec<(u32, Option<Vec<u32>>, u64, u64)> {
+        let lines = py.detach(|| self.inner.lines());
+        lines.into_iter().map(|line| (line.set, line.roots, line.count, line.bytes)).collect()
+    }
+
+    fn above(&self, address: Address, most: usize) -> Option<(Vec<KeptRow>, u32)> {
+        let (found, set) = OwnedHeap::new(&**self.blocks.lock(), &self.inner).owners_above(address.0, most)?;
+        Some((found.iter().map(|kept| (kept.address, kept.size, kept.count, kept.bytes)).collect(), set))
+    }
+
+    fn largest(&self, py: Python<'_>, within: Scope, most: usize) -> PyResult<Vec<KeptRow>> {
+        let within = scope(within)?;
+        let found = py.detach(|| OwnedHeap::new(&**self.blocks.lock(), &self.inner).largest(within, most));
+        Ok(found.iter().map(|kept| (kept.address, kept.size, kept.count, kept.bytes)).collect())
+    }
+
+    fn addresses_in(&self, py: Python<'_>, within: Scope, start: Address, most: usize) -> PyResult<Vec<u64>> {
+        let within = scope(within)?;
+        Ok(py.detach(|| OwnedHeap::new(&**self.blocks.lock(), &self.inner).addresses_in(within, start.0, most)))
+    }
+
+    fn spread_in(&self, py: Python<'_>, within: Scope, start: Address, size: u64, most: usize) -> PyResult<Vec<u64>> {
+        let within = scope(within)?;
+        Ok(py.detach(|| OwnedHeap::new(&**self.blocks.lock(), &self.inner).spread(within, (start.0, size), most)))
+    }
+
+    fn held_by_words(&self, py: Python<'_>, address: Address, most: u64) -> Vec<(u64, KeptRow)> {
+        let found = py.detach(|| {
+            OwnedHeap::new(&**self.blocks.lock(), &self.inner).held_by_words(&self.blocks.image, address.0, most)
+        });
+        found.iter().map(|(at, kept)| (*at, (kept.address, kept.size, kept.count, kept.bytes))).collect()
+    }
+
+    fn led_to(
+        &self,
+        py: Python<'_>,
+        by: Address,
+        without: Vec<u64>,
+        step: usize,
+        sizes: Vec<u64>,
+        words: u64,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let held = Held { by: by.0, without: &without, step, words };
+        watched(py, None, |control| {
+            OwnedHeap::new(&**self.blocks.lock(), &self.inner).led_to(&self.blocks.image, held, &sizes, control)
+        })
+    }
+
+    #[pyo3(signature = (within, ranges, progress=None))]
+    fn alike(
+        &self,
+        py: Python<'_>,
+        within: Scope,
+        ranges: Ranges,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<(u64, u64, u64, u64)>> {
+        let (within, ranges) = (scope(within)?, plain(ranges));
+        watched(py, progress.as_ref(), |control| {
+            let found = OwnedHeap::new(&**self.blocks.lock(), &self.inner).alike(
+                &self.blocks.image,
+                within,
+                &ranges,
+                control,
+            )?;
+            Ok(found.iter().map(|kind| (kind.first_word, kind.size, kind.count, kind.example)).collect())
+        })
     }
 }

@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::graph::Kinds;
-use crate::heap::Heap;
 use crate::heap_rows::state_number;
+use crate::marks::Marks;
+use crate::owners::Owners;
 use crate::records::Records;
 use crate::watch::watched;
 
@@ -20,20 +21,22 @@ type SampleRow = (u32, u32, u64, Option<u8>, u32, u32, u64, u64, f64, f64);
 type ReferenceRows = (Vec<(u32, u32)>, Vec<(u32, u64, u64, u64)>, bool);
 
 #[pyfunction]
-#[pyo3(signature = (records, heap=None, kinds=None, owners=false, progress=None))]
+#[pyo3(signature = (records, marks=None, kinds=None, owners=None, progress=None))]
 pub fn group_records(
     py: Python<'_>,
     records: PyRef<'_, Records>,
-    heap: Option<PyRef<'_, Heap>>,
+    marks: Option<PyRef<'_, Marks>>,
     kinds: Option<PyRef<'_, Kinds>>,
-    owners: bool,
+    owners: Option<PyRef<'_, Owners>>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Vec<SampleRow>> {
-    let (records, heap, kinds) = (records.inner(), heap.as_deref(), kinds.as_deref());
+    let (records, kinds) = (records.inner(), kinds.as_deref());
+    let blocks = marks.as_ref().map(|marks| marks.blocks()).transpose()?;
+    let owners = owners.as_ref().map(|owners| &owners.inner);
     let found = watched(py, progress.as_ref(), |control| {
-        let guard = heap.map(|heap| heap.heap());
+        let guard = blocks.map(|blocks| blocks.lock());
         let asked = guard.as_ref().map(|guard| {
-            let heap: &OwnedHeap = guard;
+            let heap = &***guard;
             let view = kinds.and_then(|kinds| Some(View::new(heap, kinds.censuses.first()?, &kinds.inner, 0)));
             Asked { heap, kinds: view, owners }
         });
@@ -48,19 +51,19 @@ pub fn group_records(
 }
 
 #[pyfunction]
-#[pyo3(signature = (heap, kinds, progress=None))]
+#[pyo3(signature = (owners, kinds, progress=None))]
 pub fn reference_stacks(
     py: Python<'_>,
-    heap: PyRef<'_, Heap>,
+    owners: PyRef<'_, Owners>,
     kinds: PyRef<'_, Kinds>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<ReferenceRows> {
-    let (heap, kinds) = (&*heap, &*kinds);
+    let (owners, kinds) = (&*owners, &*kinds);
     let census = kinds.censuses.first().ok_or_else(|| PyValueError::new_err("there is no census"))?;
     let found = watched(py, progress.as_ref(), |_control| {
-        let guard = heap.heap();
-        let view = View::new(&guard, census, &kinds.inner, 0);
-        Ok(guard.reference(&|number| view.kind(number).unwrap_or(u32::MAX)))
+        let guard = owners.blocks.lock();
+        let view = View::new(&**guard, census, &kinds.inner, 0);
+        Ok(OwnedHeap::new(&**guard, &owners.inner).reference(&|number| view.kind(number).unwrap_or(u32::MAX)))
     })?;
     Ok((
         found.nodes.iter().map(|node| (node.parent, node.what)).collect(),

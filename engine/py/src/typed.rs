@@ -18,9 +18,11 @@ use pyo3::prelude::*;
 use crate::address::{plain, Address, Ranges};
 use crate::graph::Kinds;
 use crate::graph_rows::SumRow;
-use crate::heap::Heap;
 use crate::heap_rows::{state, Group};
-use crate::owners::{scope, Scope};
+use crate::image::Image;
+use crate::marks::Marks;
+use crate::owner_rows::{scope, Scope};
+use crate::owners::Owners;
 use crate::records::Records;
 use crate::typed_rows::{text_of, ClaimRow};
 use crate::watch::watched;
@@ -116,7 +118,7 @@ impl TypeGraph {
     fn add_frame(
         &self,
         py: Python<'_>,
-        heap: &Heap,
+        image: &Image,
         module: usize,
         pc: Address,
         cfa: Option<Address>,
@@ -124,7 +126,7 @@ impl TypeGraph {
         line: Option<u64>,
     ) -> PyResult<Vec<Local>> {
         let frame = FrameAt { pc: pc.0, cfa: cfa.map(|cfa| cfa.0), registers, line };
-        let image = heap.image.clone();
+        let image = image.inner.clone();
         watched(py, None, |_| {
             let mut state = self.lock();
             let mut read = |address: u64, size: u8| {
@@ -147,11 +149,11 @@ impl TypeGraph {
         })
     }
 
-    #[pyo3(signature = (heap, memory, taught, untyped, managed, strange, progress=None))]
+    #[pyo3(signature = (marks, memory, taught, untyped, managed, strange, progress=None))]
     fn build(
         &self,
         py: Python<'_>,
-        heap: &Heap,
+        marks: &Marks,
         memory: Ranges,
         taught: Vec<(u64, u32)>,
         untyped: Vec<u64>,
@@ -159,15 +161,16 @@ impl TypeGraph {
         strange: Vec<u32>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        let blocks = marks.blocks()?;
         let mut memory = plain(memory);
         memory.sort_unstable();
         watched(py, progress.as_ref(), |control| {
-            let locked = heap.heap();
+            let locked = blocks.lock();
             let mut state = self.lock();
             let State { debug, roots, built } = &mut *state;
             let request = Request {
                 heap: &**locked,
-                image: &heap.image,
+                image: &blocks.image,
                 memory: &memory,
                 roots,
                 taught: &taught,
@@ -198,25 +201,27 @@ impl TypeGraph {
     }
 
     /// Returns what is said of the block that begins at an address.
-    fn at(&self, heap: &Heap, address: u64) -> Option<ClaimRow> {
-        let locked = heap.heap();
+    fn at(&self, marks: &Marks, address: u64) -> PyResult<Option<ClaimRow>> {
+        let blocks = marks.blocks()?;
+        let locked = blocks.lock();
         let state = self.lock();
-        let (block, ..) = locked.find(address)?;
-        let claim = state.built.as_ref()?.table.of(&**locked, block.granule);
-        claim.is_some().then(|| ClaimRow::new(&state.debug, &claim))
+        let (Some((block, ..)), Some(built)) = (locked.find(address), &state.built) else { return Ok(None) };
+        let claim = built.table.of(&**locked, block.granule);
+        Ok(claim.is_some().then(|| ClaimRow::new(&state.debug, &claim)))
     }
 
     /// Returns the name of the part of a block's object at an offset in the block: ".next".
-    fn field(&self, heap: &Heap, address: u64, offset: u64) -> Option<String> {
-        let locked = heap.heap();
+    fn field(&self, marks: &Marks, address: u64, offset: u64) -> PyResult<Option<String>> {
+        let blocks = marks.blocks()?;
+        let locked = blocks.lock();
         let state = self.lock();
-        let (block, ..) = locked.find(address)?;
-        let claim = state.built.as_ref()?.table.of(&**locked, block.granule);
+        let (Some((block, ..)), Some(built)) = (locked.find(address), &state.built) else { return Ok(None) };
+        let claim = built.table.of(&**locked, block.granule);
         if !claim.is_some() || claim.disputed {
-            return None;
+            return Ok(None);
         }
         let types = &state.debug.types;
-        let mut at = offset.checked_sub(u64::from(claim.skip))?;
+        let Some(mut at) = offset.checked_sub(u64::from(claim.skip)) else { return Ok(None) };
         let size = types.size(claim.kind);
         let mut out = String::new();
         if claim.shape == Shape::Many && size > 0 {
@@ -224,7 +229,7 @@ impl TypeGraph {
             at %= size;
         }
         out.push_str(&part(types, claim.kind, at));
-        Some(out)
+        Ok(Some(out))
     }
 
     fn object(&self, address: u64) -> Option<ObjectRow> {
@@ -235,11 +240,12 @@ impl TypeGraph {
         Some((at, object.size, types.text(object.kind), types.size(object.kind), object.from, object.proofs, field))
     }
 
-    fn pool(&self, heap: &Heap, address: u64) -> Vec<InPool> {
-        let locked = heap.heap();
+    fn pool(&self, marks: &Marks, address: u64) -> PyResult<Vec<InPool>> {
+        let blocks = marks.blocks()?;
+        let locked = blocks.lock();
         let state = self.lock();
-        let (Some(found), Some(built)) = (locked.find(address), &state.built) else { return Vec::new() };
-        built.pools.contents(found.0.address, found.0.size, |kind| state.debug.types.text(kind))
+        let (Some(found), Some(built)) = (locked.find(address), &state.built) else { return Ok(Vec::new()) };
+        Ok(built.pools.contents(found.0.address, found.0.size, |kind| state.debug.types.text(kind)))
     }
 
     /// Returns the variable that holds an address, and the part of it there: "server.db".
@@ -285,14 +291,15 @@ impl TypeGraph {
         py: Python<'_>,
         kinds: PyRef<'_, Kinds>,
         index: usize,
-        heap: &Heap,
+        marks: &Marks,
     ) -> PyResult<(Vec<SumRow>, Vec<TypeRow>, Vec<PooledRow>)> {
+        let blocks = marks.blocks()?;
         let kinds = &*kinds;
         kinds.check(index)?;
         let (by_kind, by_type, pooled) = watched(py, None, |control| {
-            let locked = heap.heap();
+            let locked = blocks.lock();
             let state = self.lock();
-            let view = kinds.view(index, &locked);
+            let view = kinds.view(index, &**locked);
             state.built.as_ref().map_or(Ok(Default::default()), |built| built.sums(&view, control))
         })?;
         let state = self.lock();
@@ -313,17 +320,18 @@ impl TypeGraph {
         py: Python<'_>,
         kinds: PyRef<'_, Kinds>,
         index: usize,
-        heap: &Heap,
+        marks: &Marks,
         records: Vec<PyRef<'_, Records>>,
         sizes: Vec<u64>,
     ) -> PyResult<Vec<(u64, u64)>> {
+        let blocks = marks.blocks()?;
         let kinds = &*kinds;
         kinds.check(index)?;
         let records: Vec<_> = records.iter().map(|one| one.inner()).collect();
         watched(py, None, |control| {
-            let locked = heap.heap();
+            let locked = blocks.lock();
             let state = self.lock();
-            let view = kinds.view(index, &locked);
+            let view = kinds.view(index, &**locked);
             state.built.as_ref().map_or(Ok(Vec::new()), |built| built.asked(&view, &records, &sizes, control))
         })
     }
@@ -334,11 +342,12 @@ impl TypeGraph {
         py: Python<'_>,
         kinds: PyRef<'_, Kinds>,
         index: usize,
-        heap: &Heap,
+        owners: &Owners,
         groups: Vec<u32>,
         types: Vec<(Id, bool, u32)>,
         count: usize,
     ) -> PyResult<Vec<(u64, u64)>> {
+        let (blocks, found) = (&owners.blocks, &owners.inner);
         let kinds = &*kinds;
         kinds.check(index)?;
         if groups.iter().chain(types.iter().map(|(_, _, group)| group)).any(|&group| group as usize >= count) {
@@ -346,21 +355,28 @@ impl TypeGraph {
         }
         let types: HashMap<(Id, bool), u32> = types.into_iter().map(|(id, many, group)| ((id, many), group)).collect();
         watched(py, None, |control| {
-            let locked = heap.heap();
-            let view = kinds.view(index, &locked);
+            let locked = blocks.lock();
+            let view = kinds.view(index, &**locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok(vec![(0, 0); count]) };
-            built.retained(&view, (&groups, &types), count, control)
+            built.retained(&view, found, (&groups, &types), count, control)
         })
     }
 
     /// Returns the direct leaks by kind or type, and size: the group, and the type.
-    fn groups(&self, py: Python<'_>, kinds: PyRef<'_, Kinds>, index: usize, heap: &Heap) -> PyResult<Vec<NamedGroup>> {
+    fn groups(
+        &self,
+        py: Python<'_>,
+        kinds: PyRef<'_, Kinds>,
+        index: usize,
+        marks: &Marks,
+    ) -> PyResult<Vec<NamedGroup>> {
+        let blocks = marks.blocks()?;
         let kinds = &*kinds;
         kinds.check(index)?;
         let groups = watched(py, None, |control| {
-            let locked = heap.heap();
-            let view = kinds.view(index, &locked);
+            let locked = blocks.lock();
+            let view = kinds.view(index, &**locked);
             let state = self.lock();
             state.built.as_ref().map_or(Ok(Vec::new()), |built| built.groups(&view, control))
         })?;
@@ -381,17 +397,18 @@ impl TypeGraph {
         py: Python<'_>,
         kinds: PyRef<'_, Kinds>,
         index: usize,
-        heap: &Heap,
+        owners: &Owners,
         scope: Scope,
     ) -> PyResult<Vec<AlikeRow>> {
+        let (blocks, found) = (&owners.blocks, &owners.inner);
         let (kinds, scope) = (&*kinds, self::scope(scope)?);
         kinds.check(index)?;
         let rows = watched(py, None, |control| {
-            let locked = heap.heap();
-            let view = kinds.view(index, &locked);
+            let locked = blocks.lock();
+            let view = kinds.view(index, &**locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok(Vec::new()) };
-            built.in_scope(&view, scope, control)
+            built.in_scope(&view, found, scope, control)
         })?;
         let state = self.lock();
         let row = |one: &Alike| {
@@ -411,19 +428,20 @@ impl TypeGraph {
         py: Python<'_>,
         kinds: PyRef<'_, Kinds>,
         index: usize,
-        heap: &Heap,
+        marks: &Marks,
         wanted_kinds: Vec<u32>,
         wanted_types: Vec<(u32, bool)>,
         states: Vec<u8>,
         start: (usize, u64),
         most: usize,
     ) -> PyResult<(Vec<u64>, Option<Next>)> {
+        let blocks = marks.blocks()?;
         let kinds = &*kinds;
         kinds.check(index)?;
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         watched(py, None, |control| {
-            let locked = heap.heap();
-            let view = kinds.view(index, &locked);
+            let locked = blocks.lock();
+            let view = kinds.view(index, &**locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok((Vec::new(), None)) };
             built.addresses(&view, (&wanted_kinds, &wanted_types), &states, start, most, control)

@@ -11,13 +11,36 @@ use super::widths::Indexed;
 use crate::control::{Control, Stopped};
 use crate::image::Image;
 
+/// What marking starts from, and which words count as pointers.
+#[derive(Clone, Debug, Default)]
+pub struct Roots<'a> {
+    /// Memory whose words are roots.
+    pub ranges: &'a [(u64, u64)],
+    /// Registers, and other words that stand in none of the ranges.
+    pub values: &'a [u64],
+    /// Words of vector registers. What each alone reaches is counted.
+    pub vectors: &'a [u64],
+    /// Odd pointers of blocks and of roots that are followed, too.
+    pub odd: Option<Kinds>,
+    /// Whether words that are a block's end are followed last, and what only they lead to is listed: see [`super::ends`].
+    pub ends_last: bool,
+}
+
 /// The result of marking.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Marked {
     /// Words of roots that were candidate pointers.
     pub candidates: u64,
     /// Blocks reached.
     pub reached: u64,
+    /// The words of vector registers that alone reach blocks, each with their number.
+    pub by_vectors: Vec<(u64, u64)>,
+    /// The addresses of the blocks that only ends of blocks lead to.
+    pub by_ends: Vec<u64>,
+    /// The addresses of others that those keep alive.
+    pub beside_ends: Vec<u64>,
+    /// The blocks that were not reached.
+    pub totals: Totals,
 }
 
 /// The sums over all leaks.
@@ -33,7 +56,7 @@ pub struct Totals {
     pub indirect_bytes: u64,
 }
 
-/// What is done to an indexed heap, in this order.
+/// What changes the states of blocks, in this order. The types of `engine/py` hold each caller to it.
 pub trait Marking: Send + Sync {
     /// Sets free the block that begins at each address, in a run without chunks. Returns the addresses where no block in
     /// use begins.
@@ -41,26 +64,13 @@ pub trait Marking: Send + Sync {
     /// Makes the blocks that the values lead to the allocator's own: neither leaked nor followed. With `closure`, also
     /// what those blocks lead to. Call it before anything else is marked. Returns how many blocks became the allocator's.
     fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped>;
-    /// From now on these odd pointers of blocks and of roots are followed, too. Call it before [`Marking::mark`].
-    fn take_odd(&mut self, kinds: Kinds);
-    /// Marks what the words of `ranges` and the `values` lead to.
-    fn mark(
-        &mut self,
-        image: &Image,
-        ranges: &[(u64, u64)],
-        values: &[u64],
-        control: &Control,
-    ) -> Result<Marked, Stopped>;
-    /// From now on until [`Marking::reveal_ends`], words that are a block's end are no pointers: see [`super::ends`]. Call
-    /// it before [`Marking::mark`].
-    fn hide_ends(&mut self);
-    /// Marks what only ends of blocks lead to. Returns the addresses of these blocks, and of others that those keep alive.
-    fn reveal_ends(&mut self, control: &Control) -> Result<(Vec<u64>, Vec<u64>), Stopped>;
-    /// Finds the leaks, once marking is complete.
-    fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped>;
+    /// Marks what the roots lead to, and finds the leaks. Call it once.
+    fn mark(&mut self, image: &Image, roots: Roots, control: &Control) -> Result<Marked, Stopped>;
+    /// Marks what further values lead to, and finds the leaks again. Returns the counts of these values alone.
+    fn mark_more(&mut self, image: &Image, values: &[u64], control: &Control) -> Result<Marked, Stopped>;
     /// Says for each of `asked` whether a path that avoids the block at `barrier` leads to the block that holds this address. Paths begin
     /// at the roots. If the block at `barrier` is leaked, they begin at the direct leaks instead. All false if no block is there.
-    /// For a heap whose leaks have been found: the marks stay as they are.
+    /// For a heap that is marked: the marks stay as they are.
     fn reached_without(
         &mut self,
         image: &Image,
@@ -70,6 +80,80 @@ pub trait Marking: Send + Sync {
         asked: &[u64],
         control: &Control,
     ) -> Result<Vec<bool>, Stopped>;
+}
+
+/// The steps of marking.
+impl<I: Index, const P: usize> Indexed<I, P> {
+    /// From now on until [`Self::reveal_ends`], words that are a block's end are no pointers.
+    fn hide_ends(&mut self) {
+        if let Some(hidden) = self.ends.take() {
+            ends::restore(&mut self.tables, &hidden);
+        }
+        self.ends = Some(ends::hide(&mut self.tables));
+    }
+
+    /// Marks what the words of the ranges and the values lead to. Returns (words that were candidates, blocks reached).
+    fn mark_from(
+        &mut self,
+        image: &Image,
+        ranges: &[(u64, u64)],
+        values: &[u64],
+        control: &Control,
+    ) -> Result<(u64, u64), Stopped> {
+        self.change();
+        if let Some(leaks) = self.leaks.take() {
+            leaks::undo(&mut self.tables, &leaks);
+        }
+        let mut marker = Marker::new(&mut self.tables);
+        marker.threads = self.threads;
+        marker.odd = self.odd.as_ref().map(|kinds| Odd::new(image, kinds));
+        marker.ends = self.ends.is_some().then(Vec::new);
+        let mut candidates = values.iter().filter(|&&value| marker.register(value)).count() as u64;
+        for &(start, end) in ranges {
+            candidates += marker.roots(image, start, end, control)?;
+        }
+        marker.drain(control)?;
+        let (reached, _) = marker.take_counts();
+        let noted = marker.ends.take();
+        if let (Some(hidden), Some(mut noted)) = (&mut self.ends, noted) {
+            hidden.in_roots.append(&mut noted);
+        }
+        Ok((candidates, reached))
+    }
+
+    /// Marks what only ends of blocks lead to. Returns the addresses of these blocks, and of others that they keep alive.
+    fn reveal_ends(&mut self, control: &Control) -> Result<(Vec<u64>, Vec<u64>), Stopped> {
+        self.change();
+        let Some(hidden) = self.ends.take() else { return Ok((Vec::new(), Vec::new())) };
+        let held = ends::reveal(&mut self.tables, &hidden, &self.own);
+        let mut marker = Marker::new(&mut self.tables);
+        marker.journal = Some(Vec::new());
+        for &granule in &held {
+            marker.reach(granule);
+        }
+        marker.drain(control)?;
+        let mut kept = marker.journal.take().unwrap_or_default();
+        kept.retain(|granule| held.binary_search(granule).is_err());
+        kept.sort_unstable();
+        let word_map = &self.tables.word_map;
+        let address = |granule: usize| word_map.user(word_map.run_of_granule(granule), granule);
+        Ok((held.into_iter().map(address).collect(), kept.into_iter().map(address).collect()))
+    }
+
+    /// Finds the leaks, once marking is complete.
+    fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped> {
+        self.change();
+        let odd = self.odd.as_ref().map(|kinds| Odd::new(image, kinds));
+        let leaks = leaks::find(&mut self.tables, odd, control)?;
+        let totals = Totals {
+            direct_count: leaks.direct.len() as u64,
+            direct_bytes: leaks.direct_bytes,
+            indirect_count: leaks.count - leaks.direct.len() as u64,
+            indirect_bytes: leaks.bytes - leaks.direct_bytes,
+        };
+        self.leaks = Some(leaks);
+        Ok(totals)
+    }
 }
 
 impl<I: Index, const P: usize> Marking for Indexed<I, P> {
@@ -109,75 +193,31 @@ impl<I: Index, const P: usize> Marking for Indexed<I, P> {
         Ok(self.own.len() as u64)
     }
 
-    fn take_odd(&mut self, kinds: Kinds) {
-        self.odd = Some(kinds);
+    fn mark(&mut self, image: &Image, roots: Roots, control: &Control) -> Result<Marked, Stopped> {
+        self.odd = roots.odd;
+        if roots.ends_last {
+            self.hide_ends();
+        }
+        let (mut candidates, mut reached) = self.mark_from(image, roots.ranges, roots.values, control)?;
+        let mut by_vectors = Vec::new();
+        for &value in roots.vectors {
+            let (met, alone) = self.mark_from(image, &[], &[value], control)?;
+            candidates += met;
+            reached += alone;
+            if alone > 0 {
+                by_vectors.push((value, alone));
+            }
+        }
+        let (by_ends, beside_ends) = self.reveal_ends(control)?;
+        reached += (by_ends.len() + beside_ends.len()) as u64;
+        let totals = self.find_leaks(image, control)?;
+        Ok(Marked { candidates, reached, by_vectors, by_ends, beside_ends, totals })
     }
 
-    fn mark(
-        &mut self,
-        image: &Image,
-        ranges: &[(u64, u64)],
-        values: &[u64],
-        control: &Control,
-    ) -> Result<Marked, Stopped> {
-        self.change();
-        if let Some(leaks) = self.leaks.take() {
-            leaks::undo(&mut self.tables, &leaks);
-        }
-        let mut marker = Marker::new(&mut self.tables);
-        marker.threads = self.threads;
-        marker.odd = self.odd.as_ref().map(|kinds| Odd::new(image, kinds));
-        marker.ends = self.ends.is_some().then(Vec::new);
-        let mut candidates = values.iter().filter(|&&value| marker.register(value)).count() as u64;
-        for &(start, end) in ranges {
-            candidates += marker.roots(image, start, end, control)?;
-        }
-        marker.drain(control)?;
-        let (reached, _) = marker.take_counts();
-        let noted = marker.ends.take();
-        if let (Some(hidden), Some(mut noted)) = (&mut self.ends, noted) {
-            hidden.in_roots.append(&mut noted);
-        }
-        Ok(Marked { candidates, reached })
-    }
-
-    fn hide_ends(&mut self) {
-        if let Some(hidden) = self.ends.take() {
-            ends::restore(&mut self.tables, &hidden);
-        }
-        self.ends = Some(ends::hide(&mut self.tables));
-    }
-
-    fn reveal_ends(&mut self, control: &Control) -> Result<(Vec<u64>, Vec<u64>), Stopped> {
-        self.change();
-        let Some(hidden) = self.ends.take() else { return Ok((Vec::new(), Vec::new())) };
-        let held = ends::reveal(&mut self.tables, &hidden, &self.own);
-        let mut marker = Marker::new(&mut self.tables);
-        marker.journal = Some(Vec::new());
-        for &granule in &held {
-            marker.reach(granule);
-        }
-        marker.drain(control)?;
-        let mut kept = marker.journal.take().unwrap_or_default();
-        kept.retain(|granule| held.binary_search(granule).is_err());
-        kept.sort_unstable();
-        let word_map = &self.tables.word_map;
-        let address = |granule: usize| word_map.user(word_map.run_of_granule(granule), granule);
-        Ok((held.into_iter().map(address).collect(), kept.into_iter().map(address).collect()))
-    }
-
-    fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped> {
-        self.change();
-        let odd = self.odd.as_ref().map(|kinds| Odd::new(image, kinds));
-        let leaks = leaks::find(&mut self.tables, odd, control)?;
-        let totals = Totals {
-            direct_count: leaks.direct.len() as u64,
-            direct_bytes: leaks.direct_bytes,
-            indirect_count: leaks.count - leaks.direct.len() as u64,
-            indirect_bytes: leaks.bytes - leaks.direct_bytes,
-        };
-        self.leaks = Some(leaks);
-        Ok(totals)
+    fn mark_more(&mut self, image: &Image, values: &[u64], control: &Control) -> Result<Marked, Stopped> {
+        let (candidates, reached) = self.mark_from(image, &[], values, control)?;
+        let totals = self.find_leaks(image, control)?;
+        Ok(Marked { candidates, reached, totals, ..Marked::default() })
     }
 
     fn reached_without(

@@ -12,8 +12,8 @@ use super::widths::{Widths, WidthsMut};
 /// A block with its state, and with how many blocks and usable bytes a direct leak keeps alive.
 pub type Stated = (Block, State, u64, u64);
 
-/// An indexed heap: what is asked of its blocks. [`super::build`] makes it. Then follow the free lists, call
-/// [`Marking::mark`], and [`Marking::find_leaks`].
+/// An indexed heap: what is asked of its blocks. [`super::build`] makes it. Then follow the free lists, and call
+/// [`Marking::mark`].
 pub trait Heap: Marking {
     /// Returns what the pass found.
     fn found(&self) -> &Found;

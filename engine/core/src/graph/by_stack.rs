@@ -118,7 +118,7 @@ fn each(
 ) -> Result<(), Stopped> {
     let records: Vec<&Records> = callers.iter().map(|one| one.0).collect();
     let mut cursor = Cursor::new(&records);
-    for found in Stream::new(&**view.heap) {
+    for found in Stream::new(view.heap) {
         if found.number % CHECK == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::owned_heap::OwnedHeap;
-use super::owners::{Scope, Tree};
+use super::owners::{Owners, Scope, Tree};
 use super::stream::Stream;
 use super::sums::View;
 use crate::control::{Control, Stopped};
@@ -21,19 +21,25 @@ pub type Retained = (u64, u64);
 /// block below another of its group adds nothing. `groups` has the group of each kind.
 ///
 /// A block of the allocator's own keeps nothing alive but itself, and is not counted.
-pub fn by_group(view: &View, groups: &[u32], count: usize, control: &Control) -> Result<Vec<Retained>, Stopped> {
+pub fn by_group(
+    view: &View,
+    owners: &Owners,
+    groups: &[u32],
+    count: usize,
+    control: &Control,
+) -> Result<Vec<Retained>, Stopped> {
     let group = |number| view.kind(number).and_then(|kind| groups.get(kind as usize)).copied();
-    by_block(view.heap, group, count, control)
+    by_block(OwnedHeap::new(view.heap, owners), group, count, control)
 }
 
 /// Returns the same for the group that a function gives for the number of a block. None: it is in no group.
 pub fn by_block(
-    heap: &OwnedHeap,
+    heap: OwnedHeap,
     group: impl Fn(usize) -> Option<u32>,
     count: usize,
     control: &Control,
 ) -> Result<Vec<Retained>, Stopped> {
-    let Some(owners) = heap.owners() else { return Ok(vec![(0, 0); count]) };
+    let owners = heap.owners;
     let groups = vertex_groups(heap, group, control)?;
     by_vertex(&owners.tree(), &groups, count, |vertex| owners.is_leaked(vertex), control)
 }
@@ -93,12 +99,11 @@ pub fn by_vertex(
 
 /// Returns the group of each vertex's block; `u32::MAX` for a root.
 fn vertex_groups(
-    heap: &OwnedHeap,
+    heap: OwnedHeap,
     group: impl Fn(usize) -> Option<u32>,
     control: &Control,
 ) -> Result<Vec<u32>, Stopped> {
-    let tree = heap.owners().map_or(0, |owners| owners.tree().dominators.len());
-    let mut out = vec![NONE; tree];
+    let mut out = vec![NONE; heap.owners.tree().dominators.len()];
     for (number, &vertex) in heap.vertices().iter().enumerate() {
         if number % CHECK == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);
@@ -126,14 +131,14 @@ pub struct Held {
 }
 
 /// Returns the kinds and sizes of the blocks in the scope, in order.
-pub fn in_scope(view: &View, scope: Scope, control: &Control) -> Result<Vec<Held>, Stopped> {
-    let within = view.heap.within(scope);
-    let vertices = view.heap.vertices();
+pub fn in_scope(view: &View, owners: &Owners, scope: Scope, control: &Control) -> Result<Vec<Held>, Stopped> {
+    let heap = OwnedHeap::new(view.heap, owners);
+    let (within, vertices) = (heap.within(scope), heap.vertices());
     let mut held: Vec<Held> = Vec::new();
     // The place in `held` of each kind and size. Most kinds have one size: that of a kind's last block is looked at first.
     let mut known: HashMap<(u32, u64), usize, RandomState> = HashMap::default();
     let mut last = vec![usize::MAX; view.kinds.all.len()];
-    for found in Stream::new(&**view.heap) {
+    for found in Stream::new(view.heap) {
         if found.number % CHECK == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);
         }
@@ -162,11 +167,10 @@ pub fn in_scope(view: &View, scope: Scope, control: &Control) -> Result<Vec<Held
 pub const OWN_KEY: u64 = u64::MAX - 1;
 
 /// Returns for each block in use the key of the set of roots that holds it. `keys` has the key of each set.
-pub fn owner_keys(heap: &OwnedHeap, keys: &[u64]) -> Vec<u64> {
-    let Some(owners) = heap.owners() else { return Vec::new() };
+pub fn owner_keys(heap: OwnedHeap, keys: &[u64]) -> Vec<u64> {
     let key = |&vertex: &u32| match vertex {
         0 => OWN_KEY,
-        _ => keys.get(owners.set_of(vertex) as usize).copied().unwrap_or(OWN_KEY),
+        _ => keys.get(heap.owners.set_of(vertex) as usize).copied().unwrap_or(OWN_KEY),
     };
     heap.vertices().iter().map(key).collect()
 }
@@ -176,10 +180,9 @@ pub const FROM_ROOT: u64 = 1 << 63;
 
 /// Returns for each block in use the key of what holds it: the kind of the block that dominates it (in the upper half) and
 /// its own kind; or, with [`FROM_ROOT`], the key of the set of roots and its own kind. Keys of sets are below 2^31.
-pub fn holder_keys(view: &View, keys: &[u64], control: &Control) -> Result<Vec<u64>, Stopped> {
-    let Some(owners) = view.heap.owners() else { return Ok(Vec::new()) };
-    let tree = owners.tree();
-    let kinds = vertex_groups(view.heap, |number| view.kind(number), control)?;
+pub fn holder_keys(view: &View, owners: &Owners, keys: &[u64], control: &Control) -> Result<Vec<u64>, Stopped> {
+    let (heap, tree) = (OwnedHeap::new(view.heap, owners), owners.tree());
+    let kinds = vertex_groups(heap, |number| view.kind(number), control)?;
     let key = |(number, &vertex): (usize, &u32)| {
         let Some(kind) = view.kind(number).filter(|_| vertex != 0) else { return OWN_KEY };
         let above = tree.dominators[vertex as usize] as usize;
@@ -192,5 +195,5 @@ pub fn holder_keys(view: &View, keys: &[u64], control: &Control) -> Result<Vec<u
             },
         }
     };
-    Ok(view.heap.vertices().iter().enumerate().map(key).collect())
+    Ok(heap.vertices().iter().enumerate().map(key).collect())
 }

@@ -9,7 +9,7 @@ use crate::image::Image;
 
 /// The root that holds the leaked blocks.
 pub const LEAKED: u32 = u32::MAX;
-/// The root of blocks in use that no aligned word leads to: see [`crate::blocks::model::Heap::take_odd`].
+/// The root of blocks in use that no aligned word leads to: see [`crate::blocks::marking::Roots::odd`].
 pub const UNALIGNED: u32 = u32::MAX - 1;
 /// The rank of the allocator's own words.
 pub const OWN: u32 = 0;

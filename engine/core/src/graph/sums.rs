@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::kinds::Kinds;
-use super::owned_heap::OwnedHeap;
 use super::stream::{InUse, Stream};
 use crate::blocks::leaks::Group;
-use crate::blocks::model::State;
+use crate::blocks::model::{Heap, State};
 use crate::contents::{Census, Form, Sum};
 use crate::control::{Control, Stopped};
 
@@ -20,7 +19,7 @@ pub type Next = (usize, u64);
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     /// The heap.
-    pub heap: &'a OwnedHeap,
+    pub heap: &'a dyn Heap,
     /// Its signatures.
     pub census: &'a Census,
     /// The kind of each of its entries.
@@ -31,7 +30,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Makes the view of census number `index` of the kinds.
-    pub fn new(heap: &'a OwnedHeap, census: &'a Census, kinds: &'a Kinds, index: usize) -> Self {
+    pub fn new(heap: &'a dyn Heap, census: &'a Census, kinds: &'a Kinds, index: usize) -> Self {
         View { heap, census, of_entry: kinds.of_entry.get(index).map_or(&[], Vec::as_slice), kinds }
     }
 
@@ -58,8 +57,8 @@ impl<'a> View<'a> {
         mut each: impl FnMut(InUse, u32) -> bool,
     ) -> Result<(), Stopped> {
         let stream = match self.census.direct {
-            true => Stream::direct_leaks(&**self.heap),
-            false => Stream::from(&**self.heap, from),
+            true => Stream::direct_leaks(self.heap),
+            false => Stream::from(self.heap, from),
         };
         for found in stream {
             if found.number % CHECK == 0 && control.cancelled() {

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use crate::blocks::model::State;
+use crate::blocks::model::{Heap, State};
 use crate::control::{Control, Stopped};
 use crate::graph::owned_heap::OwnedHeap;
+use crate::graph::owners::Owners;
 use crate::graph::stream::Stream;
 use crate::graph::sums::View;
 use crate::records::groups::Canon;
@@ -54,11 +55,11 @@ pub struct Sum {
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// The heap.
-    pub heap: &'a OwnedHeap,
+    pub heap: &'a dyn Heap,
     /// The kinds of its blocks.
     pub kinds: Option<View<'a>>,
-    /// Whether its owners have been found and are wanted.
-    pub owners: bool,
+    /// Its owners, where they are wanted.
+    pub owners: Option<&'a Owners>,
 }
 
 /// The groups so far, and what they no longer tell apart.
@@ -150,7 +151,7 @@ pub fn samples(
     let mut canon = Canon::new(records);
     let mut groups = Groups { sums: HashMap::default(), level: 0, most };
     let mut counts = Counts { records, counts: HashMap::default() };
-    let mut blocks = asked.map(|asked| Stream::new(&**asked.heap).peekable());
+    let mut blocks = asked.map(|asked| Stream::new(asked.heap).peekable());
     for (index, record) in records.all().iter().enumerate() {
         if index % CHECK == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);
@@ -174,8 +175,9 @@ pub fn samples(
         if let Some(found) = blocks.peek().filter(|found| found.block.address == record.address) {
             key.state = Some(found.state);
             key.kind = asked.kinds.and_then(|view| view.kind(found.number)).unwrap_or(UNKNOWN);
-            if asked.owners {
-                key.owners = asked.heap.owners_above(record.address, 0).map_or(UNKNOWN, |above| above.1);
+            if let Some(owners) = asked.owners {
+                let above = OwnedHeap::new(asked.heap, owners).owners_above(record.address, 0);
+                key.owners = above.map_or(UNKNOWN, |above| above.1);
             }
         }
         groups.add(key, &sum_of(records, record.size, 1));

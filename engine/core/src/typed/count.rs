@@ -11,7 +11,8 @@ use crate::contents::{Form, Sum};
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
 use crate::graph::asked::{Asked, Counts};
-use crate::graph::owners::Scope;
+use crate::graph::owned_heap::OwnedHeap;
+use crate::graph::owners::{Owners, Scope};
 use crate::graph::retained::{self, Retained};
 use crate::graph::stream::{InUse, Stream};
 use crate::graph::sums::{Next, View};
@@ -59,7 +60,7 @@ impl TypeGraph {
 
     /// Returns the same for a block of which the kind is known.
     pub fn counted_of_kind(&self, view: &View<'_>, block: &Block, kind: u32) -> Counted {
-        let claim = self.table.of(&**view.heap, block.granule);
+        let claim = self.table.of(view.heap, block.granule);
         let form = view.kinds.all.get(kind as usize).map(|kind| kind.entry.signature.form);
         // The vtable at the start of an array is that of its first element.
         let over = claim.rank == Rank::Taught || claim.over_vtable || claim.shape == Shape::Many;
@@ -80,8 +81,7 @@ impl TypeGraph {
         control: &Control,
         mut each: impl FnMut(InUse, Counted) -> bool,
     ) -> Result<(), Stopped> {
-        let stream =
-            if view.census.direct { Stream::direct_leaks(&**view.heap) } else { Stream::from(&**view.heap, from) };
+        let stream = if view.census.direct { Stream::direct_leaks(view.heap) } else { Stream::from(view.heap, from) };
         for found in stream {
             if found.number % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
@@ -151,11 +151,13 @@ impl TypeGraph {
     pub fn retained(
         &self,
         view: &View<'_>,
+        owners: &Owners,
         (kinds, types): (&[u32], &HashMap<(Id, bool), u32>),
         count: usize,
         control: &Control,
     ) -> Result<Vec<Retained>, Stopped> {
-        let mut groups = vec![None; view.heap.vertices().len()];
+        let heap = OwnedHeap::new(view.heap, owners);
+        let mut groups = vec![None; heap.vertices().len()];
         self.each(view, (0, 0), control, |found, counted| {
             let group = match counted {
                 Counted::Kind(kind) => kinds.get(kind as usize),
@@ -166,7 +168,7 @@ impl TypeGraph {
             }
             true
         })?;
-        retained::by_block(view.heap, |number| groups.get(number).copied().flatten(), count, control)
+        retained::by_block(heap, |number| groups.get(number).copied().flatten(), count, control)
     }
 
     /// Returns the direct leaks by type and size, as [`View::groups`] has them by kind and size.
@@ -191,8 +193,15 @@ impl TypeGraph {
     }
 
     /// Counts the blocks of a scope by kind or type, and by size.
-    pub fn in_scope(&self, view: &View<'_>, scope: Scope, control: &Control) -> Result<Vec<Alike>, Stopped> {
-        let (within, vertices) = (view.heap.within(scope), view.heap.vertices());
+    pub fn in_scope(
+        &self,
+        view: &View<'_>,
+        owners: &Owners,
+        scope: Scope,
+        control: &Control,
+    ) -> Result<Vec<Alike>, Stopped> {
+        let heap = OwnedHeap::new(view.heap, owners);
+        let (within, vertices) = (heap.within(scope), heap.vertices());
         let mut found: HashMap<(u64, u64), Alike> = HashMap::new();
         self.each(view, (0, 0), control, |each, counted| {
             let Some(&vertex) = vertices.get(each.number) else { return false };

@@ -9,7 +9,6 @@ use dmods_engine::graph::by_stack::{labels, Known};
 use dmods_engine::graph::growth::{compare, Amount, By, Core};
 use dmods_engine::graph::kinds::Kinds;
 use dmods_engine::graph::named::{named, Name};
-use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::sums::View;
 use dmods_engine::records::log::Log;
 use dmods_engine::records::stacks::Stacks;
@@ -76,8 +75,8 @@ fn the_census_says_what_the_words_are() {
         for threads in [2, 4] {
             assert_eq!(of_each(&census(&world, &*heap, false, threads)), of_each(&found), "{label}: {threads} threads");
         }
-        check_groups(&world, &heap, &found, &label);
-        check_examples(&blocks, &heap, &found, &label);
+        check_groups(&world, &*heap, &found, &label);
+        check_examples(&blocks, &*heap, &found, &label);
         let each = |entry: &Entry| {
             let signature = entry.signature;
             (signature.class, signature.form, signature.words)
@@ -88,7 +87,7 @@ fn the_census_says_what_the_words_are() {
 }
 
 /// The first blocks of each kind are those that all blocks show.
-fn check_examples(blocks: &[(u64, u64)], heap: &OwnedHeap, found: &Census, label: &str) {
+fn check_examples(blocks: &[(u64, u64)], heap: &dyn Heap, found: &Census, label: &str) {
     const STATES: [State; 4] = [State::Live, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
     let kinds = Kinds::new(&[found]);
     let wanted: Vec<u32> = (0..kinds.all.len() as u32).rev().step_by(2).chain([u32::MAX]).collect();
@@ -122,7 +121,7 @@ fn names_move_blocks_and_lose_none() {
         let (before, after) = (Kinds::new(&[&plain]), Kinds::new(&[&made]));
         let sums = |found: &Census, kinds: &Kinds| {
             let mut all = Sum::default();
-            View::new(&heap, found, kinds, 0).sums().iter().for_each(|sum| all.add(sum));
+            View::new(&*heap, found, kinds, 0).sums().iter().for_each(|sum| all.add(sum));
             all
         };
         assert_eq!(sums(&plain, &before), sums(&made, &after), "round {round}");
@@ -164,7 +163,7 @@ fn a_caller_that_makes_one_type_says_what_its_blocks_are() {
         let records = Records::new(records, stacks, Log::default(), 0);
         let made = named(&plain, &*heap, &names, &control).expect("not stopped");
         let (shapes, kinds) = (Kinds::new(&[&plain]), Kinds::new(&[&made]));
-        let (of_shapes, view) = (View::new(&heap, &plain, &shapes, 0), View::new(&heap, &made, &kinds, 0));
+        let (of_shapes, view) = (View::new(&*heap, &plain, &shapes, 0), View::new(&*heap, &made, &kinds, 0));
         let known = |kind: &dmods_engine::graph::kinds::Kind| match kind.entry.signature {
             signature if signature.form != Form::Named => Known::Nothing,
             signature if signature.words[0] == 2 => Known::Itself,
@@ -199,8 +198,8 @@ fn a_caller_that_makes_one_type_says_what_its_blocks_are() {
 }
 
 /// The groups of direct leaks have the same sums, whether all blocks or only direct leaks were looked at.
-fn check_groups(world: &World, heap: &OwnedHeap, all: &Census, label: &str) {
-    let direct = census(world, &**heap, true, 2);
+fn check_groups(world: &World, heap: &dyn Heap, all: &Census, label: &str) {
+    let direct = census(world, heap, true, 2);
     let control = Control::default();
     let expected: BTreeMap<(u64, bool), (u64, u64)> =
         heap.groups().iter().map(|g| ((g.size, g.single), (g.count, g.kept_bytes))).collect();

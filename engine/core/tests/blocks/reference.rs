@@ -2,11 +2,11 @@
 
 use super::made::{Dice, Sizes, World};
 use super::plain::Plain;
+use dmods_engine::blocks::marking::Roots;
 use dmods_engine::blocks::model::{Heap, State};
 use dmods_engine::blocks::odd::Kinds;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::{self, Way};
-use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::Control;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,26 +30,25 @@ fn rows(heap: &dyn Heap, batch: usize) -> Vec<Row> {
     }
 }
 
-pub fn solve(world: &World, threads: usize) -> OwnedHeap {
+pub fn solve(world: &World, threads: usize) -> Box<dyn Heap> {
     solve_so(world, threads, Way { part_bytes: WHOLE, wide: false })
 }
 
-pub fn solve_so(world: &World, threads: usize, way: Way) -> OwnedHeap {
+pub fn solve_so(world: &World, threads: usize, way: Way) -> Box<dyn Heap> {
     let image = world.image();
     let control = Control::default();
     let (runs, dead) = (world.runs.clone(), &world.dead[..]);
     let request = Request { image: &image, runs, dead, watch: &[], maps: &[], threads };
     let mut heap = blocks::build_so(world.word, request, way, &control).expect("built");
-    if world.unaligned || world.tagged {
-        heap.take_odd(Kinds { unaligned: world.unaligned, tagged: world.tagged, dead: world.dead.clone() });
-    }
     let mut roots = world.roots.clone();
     for report in &heap.found().reports {
         roots.extend(report.gaps.iter().chain(&report.lost));
     }
-    heap.mark(&image, &roots, &world.values, &control).expect("marked");
-    heap.find_leaks(&image, &control).expect("searched");
-    OwnedHeap::new(heap)
+    let kinds = Kinds { unaligned: world.unaligned, tagged: world.tagged, dead: world.dead.clone() };
+    let odd = (world.unaligned || world.tagged).then_some(kinds);
+    let roots = Roots { ranges: &roots, values: &world.values, odd, ..Roots::default() };
+    heap.mark(&image, roots, &control).expect("marked");
+    heap
 }
 
 fn check(world: &World, dice: &mut Dice, label: &str) {

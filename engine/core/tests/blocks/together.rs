@@ -2,6 +2,7 @@
 
 use super::made::Dice;
 use dmods_engine::blocks;
+use dmods_engine::blocks::marking::Roots;
 use dmods_engine::blocks::model::{Heap, State};
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
@@ -79,8 +80,7 @@ impl Graph {
         let request = Request { image: &image, runs: vec![run], dead: &[], watch: &[], maps: &[], threads };
         let mut heap = blocks::build(self.word, request, &control).expect("built");
         let roots = (ROOTS, ROOTS + self.roots.len() as u64 * self.word);
-        let marked = heap.mark(&image, &[roots], &[], &control).expect("marked");
-        heap.find_leaks(&image, &control).expect("searched");
+        let marked = heap.mark(&image, Roots { ranges: &[roots], ..Roots::default() }, &control).expect("marked");
         (marked.reached, heap)
     }
 

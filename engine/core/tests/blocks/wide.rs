@@ -1,6 +1,7 @@
 //! More words than 32 bits number: a block of 40 GiB beside small ones. It is a hole of the file but for its two ends.
 
 use dmods_engine::blocks;
+use dmods_engine::blocks::marking::Roots;
 use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
@@ -43,8 +44,7 @@ fn a_block_of_many_gigabytes_leads_to_a_small_one() {
     let request = Request { image: &image, runs, dead: &[], watch: &[], maps: &[], threads: 2 };
     let mut heap = blocks::build(8, request, &control).expect("built");
     assert!(matches!(heap.widths(), Widths::Many8(_)));
-    heap.mark(&image, &[], &[LARGE + LARGE_BYTES / 2], &control).expect("marked");
-    heap.find_leaks(&image, &control).expect("searched");
+    heap.mark(&image, Roots { values: &[LARGE + LARGE_BYTES / 2], ..Roots::default() }, &control).expect("marked");
     assert_eq!(heap.addresses(&[State::Live], 0, u64::MAX, 99), [chunk(7) + 16, LARGE + 16]);
     assert_eq!(heap.addresses(&[State::LeakedDirectly], 0, u64::MAX, 99).len(), 39);
     let (block, ..) = heap.find(LARGE + LARGE_BYTES - 1).expect("the large block");

@@ -11,7 +11,7 @@ use dmods_engine::blocks::widths::Widths;
 use dmods_engine::contents::Census;
 use dmods_engine::graph::kinds::Kinds;
 use dmods_engine::graph::numbering::Numbering;
-use dmods_engine::graph::owned_heap::OwnedHeap;
+use dmods_engine::graph::owned_heap::{find_owners, path, OwnedHeap};
 use dmods_engine::graph::owners::Scope;
 use dmods_engine::graph::parts::{BODY, VARIABLE};
 use dmods_engine::graph::retained::{by_group, in_scope};
@@ -51,11 +51,12 @@ fn check(seed: u64, word: u64) -> (usize, usize, usize) {
     let world = World::new(&mut dice, word, Sizes::Small);
     let (areas, values) = name(&world, &mut dice);
     let (image, control, plain) = (world.image(), Control::default(), Plain::new(&world));
-    let mut heap = solve(&world, 1);
+    let heap = solve(&world, 1);
     let mut ranges = world.roots.clone();
     heap.found().reports.iter().for_each(|report| ranges.extend(report.gaps.iter().chain(&report.lost)));
     let named = Named { ranges: &ranges, areas: &areas, values: &values, ..Named::default() };
-    heap.find_owners(&image, named, &control).expect("found");
+    let owners = find_owners(&*heap, &image, named, &control).expect("found");
+    let heap = OwnedHeap::new(&*heap, &owners);
     let label = format!("seed {seed}, words of {word}");
 
     // Every block in use is in exactly one line.
@@ -125,11 +126,12 @@ fn parts_of_blocks_are_roots() {
             }
         }
         parts.sort_by_key(|part| part.start);
-        let mut heap = solve(&world, 1);
+        let heap = solve(&world, 1);
         let mut ranges = world.roots.clone();
         heap.found().reports.iter().for_each(|report| ranges.extend(report.gaps.iter().chain(&report.lost)));
         let named = Named { ranges: &ranges, parts: &parts, ..Named::default() };
-        heap.find_owners(&image, named, &control).expect("found");
+        let owners = find_owners(&*heap, &image, named, &control).expect("found");
+        let heap = OwnedHeap::new(&*heap, &owners);
         let lines = heap.owner_lines();
         let in_use = world.blocks.iter().filter(|block| !block.free).count() as u64;
         assert_eq!(lines.iter().map(|line| line.count).sum::<u64>(), in_use, "seed {seed}");
@@ -166,7 +168,7 @@ fn check_kinds(world: &World, heap: &OwnedHeap, dice: &mut Dice, label: &str) {
     let control = Control::default();
     let census = Census::take(&**heap, &world.image(), &[], false, 1, &control).expect("taken");
     let kinds = Kinds::new(&[&census]);
-    let view = View::new(heap, &census, &kinds, 0);
+    let view = View::new(&**heap, &census, &kinds, 0);
     let groups: Vec<u32> = kinds.all.iter().map(|_| dice.below(3) as u32).collect();
     let blocks: BTreeMap<u64, u64> = world.blocks.iter().filter(|b| !b.free).map(|b| (b.address, b.usable)).collect();
     let addresses: Vec<u64> = blocks.keys().copied().collect();
@@ -188,8 +190,8 @@ fn check_kinds(world: &World, heap: &OwnedHeap, dice: &mut Dice, label: &str) {
             *live.entry((kind_of[&address], size)).or_default() += 1;
         }
     }
-    assert_eq!(by_group(&view, &groups, 3, &control).expect("summed"), expected, "{label}: by group");
-    let held = in_scope(&view, Scope::Live, &control).expect("listed");
+    assert_eq!(by_group(&view, heap.owners, &groups, 3, &control).expect("summed"), expected, "{label}: by group");
+    let held = in_scope(&view, heap.owners, Scope::Live, &control).expect("listed");
     let found: BTreeMap<(u32, u64), u64> = held.iter().map(|h| ((h.kind, h.size), h.count)).collect();
     assert_eq!(found, live, "{label}: in scope");
 }
@@ -257,7 +259,7 @@ fn check_paths(
 ) {
     let control = Control::default();
     for (index, block) in world.blocks.iter().enumerate() {
-        let found = heap.path(image, named, None, block.address, &control).expect("searched");
+        let found = path(&**heap, Some(heap.owners), image, named, None, block.address, &control).expect("searched");
         assert_eq!(found.is_none(), block.free, "{label}: a path to {:#x}", block.address);
         let Some((_, path)) = found else { continue };
         assert_eq!(path.last(), Some(&block.address), "{label}");

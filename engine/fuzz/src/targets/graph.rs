@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use dmods_engine::blocks::marking::Roots;
+use dmods_engine::blocks::model::Heap;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::{Kind, Owner, Run, SLOTS};
 use dmods_engine::contents::{Census, Place, Section};
@@ -9,7 +11,6 @@ use dmods_engine::graph::dense::Placed;
 use dmods_engine::graph::dominators::{immediate, Others};
 use dmods_engine::graph::growth::{compare, By, Core};
 use dmods_engine::graph::kinds::Kinds;
-use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::search::{Found, Graph, Search};
 use dmods_engine::graph::sums::View;
 use dmods_engine::image::Image;
@@ -130,7 +131,7 @@ pub fn contents(data: &[u8]) {
         .collect();
     let (values, runs) = ([input.word(), input.word()], [runs(&mut input), runs(&mut input)]);
     let image = memory(&mut input, word);
-    let heaps: Vec<OwnedHeap> = runs.into_iter().map(|runs| built(&image, word, runs, &values)).collect();
+    let heaps: Vec<Box<dyn Heap>> = runs.into_iter().map(|runs| built(&image, word, runs, &values)).collect();
     let censuses: Vec<Census> = heaps
         .iter()
         .map(|heap| {
@@ -147,7 +148,8 @@ pub fn contents(data: &[u8]) {
         })
         .collect();
     let kinds = Kinds::new(&censuses.iter().collect::<Vec<_>>());
-    let views: Vec<View> = heaps.iter().enumerate().map(|(i, heap)| View::new(heap, &censuses[i], &kinds, i)).collect();
+    let views: Vec<View> =
+        heaps.iter().enumerate().map(|(i, heap)| View::new(&**heap, &censuses[i], &kinds, i)).collect();
     for (view, heap) in views.iter().zip(&heaps) {
         let sizes = heap.sizes(None);
         let sums = view.sums();
@@ -161,7 +163,7 @@ pub fn contents(data: &[u8]) {
     let cores: Vec<Core> = views
         .iter()
         .map(|&view| Core {
-            heap: &**view.heap,
+            heap: view.heap,
             kinds: Some(view),
             records: Vec::new(),
             clocks: Vec::new(),
@@ -190,14 +192,13 @@ fn runs(input: &mut Input) -> Vec<Run> {
     (0..count).map(run).collect()
 }
 
-fn built(image: &Image, word: usize, runs: Vec<Run>, values: &[u64]) -> OwnedHeap {
+fn built(image: &Image, word: usize, runs: Vec<Run>, values: &[u64]) -> Box<dyn Heap> {
     let maps = [0x5555_5555_5555_5555; SLOTS / 64];
     let request = Request { image, runs, dead: &[], watch: &[], maps: &maps, threads: 1 };
     let control = Control::default();
     let mut heap =
         dmods_engine::blocks::build(word as u64, request, &control).expect("tables in proportion to what is there");
     heap.own(&values[..1], false, &control).expect("not cancelled");
-    heap.mark(image, &[], &values[1..], &control).expect("not cancelled");
-    heap.find_leaks(image, &control).expect("not cancelled");
-    OwnedHeap::new(heap)
+    heap.mark(image, Roots { values: &values[1..], ..Roots::default() }, &control).expect("not cancelled");
+    heap
 }

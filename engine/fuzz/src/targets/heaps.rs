@@ -5,11 +5,12 @@ use dmods_engine::allocators::glibc::find;
 use dmods_engine::allocators::glibc::lists::{self, List};
 use dmods_engine::allocators::jemalloc::{self, Layout};
 use dmods_engine::allocators::tcmalloc::{self, Central, PageMap, Shape, SizeMap};
+use dmods_engine::blocks::marking::Roots;
 use dmods_engine::blocks::model::{self, State};
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::{Kind, Owner, Run, SLOTS};
 use dmods_engine::blocks::tcache::TcacheShape;
-use dmods_engine::graph::owned_heap::OwnedHeap;
+use dmods_engine::graph::owned_heap::{find_owners, path, OwnedHeap};
 use dmods_engine::graph::owners::Scope;
 use dmods_engine::graph::roots::{Area, Named, Word, DATA};
 use dmods_engine::image::Image;
@@ -68,25 +69,28 @@ pub fn heap(data: &[u8]) {
         .collect();
     let followed = bins::follow(&*heap, &image, &bins, &control).expect("not cancelled");
     assert_eq!(followed.held.len(), bins.len());
-    heap.mark(&image, &roots, &heads, &control).expect("not cancelled");
-    let totals = heap.find_leaks(&image, &control).expect("not cancelled");
+    let from = Roots { ranges: &roots, values: &heads, ends_last: flags & 16 != 0, ..Roots::default() };
+    let totals = heap.mark(&image, from, &control).expect("not cancelled").totals;
     answers(&*heap, totals.direct_count, totals.indirect_count);
-    owners(OwnedHeap::new(heap), &image, &roots, &heads);
+    owners(&*heap, &image, &roots, &heads);
 }
 
 /// Every block in use has one owner, and a path.
-fn owners(mut heap: OwnedHeap, image: &Image, roots: &[(u64, u64)], heads: &[u64]) {
+fn owners(heap: &dyn model::Heap, image: &Image, roots: &[(u64, u64)], heads: &[u64]) {
     let control = Control::default();
     let areas = [Area { start: roots[0].0, end: roots[0].1, root: 1, rank: DATA }];
     let values: Vec<Word> = heads.iter().zip(2..).map(|(&value, root)| Word { value, root, rank: root }).collect();
     let named = Named { ranges: roots, areas: &areas, values: &values, ..Named::default() };
-    heap.find_owners(image, named, &control).expect("not cancelled");
+    let owners = find_owners(heap, image, named, &control).expect("not cancelled");
+    let heap = OwnedHeap::new(heap, &owners);
     let in_use: u64 = heap.sizes(None).iter().map(|size| size.live + size.leaked).sum();
     assert_eq!(heap.owner_lines().iter().map(|line| line.count).sum::<u64>(), in_use);
     for kept in heap.largest(Scope::Live, 4) {
         assert_eq!(heap.addresses_in(Scope::Below(kept.address), 0, usize::MAX).len(), kept.count as usize);
         assert!(heap.owners_above(kept.address, 64).is_some());
-        assert!(heap.path(image, named, None, kept.address, &control).expect("not cancelled").is_some());
+        assert!(path(&*heap, Some(&owners), image, named, None, kept.address, &control)
+            .expect("not cancelled")
+            .is_some());
     }
 }
 
@@ -180,8 +184,8 @@ pub fn jemalloc(data: &[u8]) {
     let mut heap = dmods_engine::blocks::build(8, request, &control).expect("tables in proportion to what is there");
     heap.release(&seeds);
     heap.own(&seeds[..1], how & 1 != 0, &control).expect("not cancelled");
-    heap.mark(&image, &roots[1..], &seeds[1..], &control).expect("not cancelled");
-    let totals = heap.find_leaks(&image, &control).expect("not cancelled");
+    let from = Roots { ranges: &roots[1..], values: &seeds[1..], ..Roots::default() };
+    let totals = heap.mark(&image, from, &control).expect("not cancelled").totals;
     answers(&*heap, totals.direct_count, totals.indirect_count);
 }
 
@@ -248,7 +252,7 @@ pub fn tcmalloc(data: &[u8]) {
         threads: 1,
     };
     let mut heap = dmods_engine::blocks::build(8, request, &control).expect("tables in proportion to what is there");
-    heap.mark(&image, &ranges[1..], &seeds[1..], &control).expect("not cancelled");
-    let totals = heap.find_leaks(&image, &control).expect("not cancelled");
+    let from = Roots { ranges: &ranges[1..], values: &seeds[1..], ..Roots::default() };
+    let totals = heap.mark(&image, from, &control).expect("not cancelled").totals;
     answers(&*heap, totals.direct_count, totals.indirect_count);
 }

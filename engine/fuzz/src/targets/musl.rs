@@ -1,6 +1,7 @@
 //! mallocng: an area of metas that the input fills, groups in the input's memory, and the heap that they make.
 
 use dmods_engine::allocators::musl::{self, Context, Layout};
+use dmods_engine::blocks::marking::Roots;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::Owner;
 use dmods_engine::image::{Image, Segment, Source};
@@ -73,7 +74,7 @@ pub fn musl(data: &[u8]) {
         threads: 1,
     };
     let mut heap = dmods_engine::blocks::build(word, request, &control).expect("tables in proportion to what is there");
-    heap.mark(&image, &inside[1..], &seeds, &control).expect("not cancelled");
-    let totals = heap.find_leaks(&image, &control).expect("not cancelled");
+    let roots = Roots { ranges: &inside[1..], values: &seeds, ..Roots::default() };
+    let totals = heap.mark(&image, roots, &control).expect("not cancelled").totals;
     answers(&*heap, totals.direct_count, totals.indirect_count);
 }

@@ -1,9 +1,11 @@
 //! pymalloc and CPython's objects: pools that the input fills in an arena, built-in types, and the heap that they make.
 
 use dmods_engine::allocators::pymalloc::{self, search, Sizes, HEADER};
+use dmods_engine::blocks::marking::Roots;
+use dmods_engine::blocks::model::Heap;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::Owner;
-use dmods_engine::graph::owned_heap::OwnedHeap;
+use dmods_engine::graph::owned_heap::find_owners;
 use dmods_engine::graph::parts::{BODY, VARIABLE};
 use dmods_engine::graph::roots::{Area, Named, Word};
 use dmods_engine::image::{Image, Segment, Source};
@@ -156,8 +158,8 @@ fn check(image: &Image, release: Release, seed: u64) {
     let runs = heap.slots.runs(Owner::new(1, 3), 0);
     let request = Request { image, runs, dead: &dead, watch: &[], maps: &heap.slots.maps, threads: 1 };
     let mut index = dmods_engine::blocks::build(8, request, &control).expect("tables in proportion to what is there");
-    index.mark(image, &[(STATE, STATE_END)], &[seed], &control).expect("not cancelled");
-    let totals = index.find_leaks(image, &control).expect("not cancelled");
+    let roots = Roots { ranges: &[(STATE, STATE_END)], values: &[seed], ..Roots::default() };
+    let totals = index.mark(image, roots, &control).expect("not cancelled").totals;
     answers(&*index, totals.direct_count, totals.indirect_count);
     let leaked: Vec<(u64, u64)> = index
         .blocks(&[dmods_engine::blocks::model::State::LeakedDirectly], 0, 1 << 16)
@@ -167,13 +169,13 @@ fn check(image: &Image, release: Release, seed: u64) {
     for garbage in garbage::find(image, &leaked, &lists, &unused, release, &control) {
         assert!(leaked.iter().any(|block| block.0 <= garbage && garbage < block.0 + block.1));
     }
-    owners(OwnedHeap::new(index), image, release, &lists);
+    owners(&*index, image, release, &lists);
 }
 
 /// Every block in use has one owner, whatever modules and classes the input has.
-fn owners(mut heap: OwnedHeap, image: &Image, release: Release, lists: &links::Links) {
+fn owners(heap: &dyn Heap, image: &Image, release: Release, lists: &links::Links) {
     let control = Control::default();
-    let found = survey::look(&*heap, image, release, Some(lists), &control).expect("not cancelled");
+    let found = survey::look(heap, image, release, Some(lists), &control).expect("not cancelled");
     assert!(found.blocks.windows(2).all(|pair| pair[0] < pair[1]), "a block twice");
     let (mut parts, mut selves) = (Vec::new(), Vec::new());
     for (holder, root) in found.holders.iter().zip(1..) {
@@ -194,7 +196,7 @@ fn owners(mut heap: OwnedHeap, image: &Image, release: Release, lists: &links::L
     let (ranges, borrowed) = ([(STATE, STATE_END)], &found.borrowed[..]);
     let (parts, selves, proven) = (&parts[..], &selves[..], &proven[..]);
     let named = Named { ranges: &ranges, parts, selves, borrowed, proven, ..Named::default() };
-    heap.find_owners(image, named, &control).expect("not cancelled");
+    let owners = find_owners(heap, image, named, &control).expect("not cancelled");
     let in_use: u64 = heap.sizes(None).iter().map(|size| size.live + size.leaked).sum();
-    assert_eq!(heap.owner_lines().iter().map(|line| line.count).sum::<u64>(), in_use);
+    assert_eq!(owners.lines().iter().map(|line| line.count).sum::<u64>(), in_use);
 }
