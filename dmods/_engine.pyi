@@ -650,7 +650,7 @@ class Index:
     missing: list[tuple[int, int]]  # parts of jemalloc's blocks that are not in the dump, in pieces
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
-        """Return the runs as given, without allocators, sorted by address. ``HeapBuilder.reports`` has the same order."""
+        """Return the runs as given, without allocators, by address. ``HeapBuilder.reports`` has the same order."""
 
     def follow(
         self, head: int, to_user: bool, protected: bool, least: int, most: int
@@ -826,7 +826,7 @@ class Marks:
         """
 
 class Owners:
-    """Who holds the blocks of a heap: the fourth stage. It is the dominator tree, and the roots that lead to each block."""
+    """Who holds the blocks of a heap: the fourth stage. The dominator tree, and the roots that lead to each block."""
 
     set_aside: int  # pointers that were not followed
     many_roots: list[int]  # the roots of the sets that are too large to list
@@ -1084,12 +1084,12 @@ def compare_heaps(
 ) -> tuple[list[GrowthRow], list[tuple[int, int, int]]]:
     """Compare the blocks of several cores, the oldest first.
 
-    A core is (marks, owners or None, recorders, modules, the caller's key of each arena by number, its key of each set
-    of roots, whether all of its heap is in the dump). A core whose heap is not whole does not say that a block was not there. A recorder
-    is (records, its clock as (ns at 0, shift, numerator, denominator), the caller's key of each thread by
-    number). A part of a module is (start, end, what to add to an address to make it comparable). ``by`` is "size",
-    "state", "arena", "kind", "stack", "thread", "owner" or "holder". ``aligned``: addresses mean the same in all cores.
-    Otherwise only the sums are compared.
+    A core is (marks, owners or None, recorders, modules, the caller's key of each arena by number, its key of each
+    set of roots, whether all of its heap is in the dump). A core whose heap is not whole does not say that a block
+    was not there. A recorder is (records, its clock as (ns at 0, shift, numerator, denominator), the caller's key
+    of each thread by number). A part of a module is (start, end, what to add to an address to make it comparable).
+    ``by`` is "size", "state", "arena", "kind", "stack", "thread", "owner" or "holder". ``aligned``: addresses mean
+    the same in all cores. Otherwise only the sums are compared.
 
     By "owner", the key of a block is that of the set of roots that holds it, or 2**64 - 2 for the allocator's own. By
     "holder", the key has the block's kind in its lower 32 bits. Above it is the kind of the block that alone keeps it
@@ -1356,10 +1356,10 @@ def group_records(
 ) -> list[SampleRow]:
     """Add up records by stack, thread and size, those with the most bytes first.
 
-    With ``marks``, also by the state of the block; with ``kinds`` of that heap alone by its kind; with ``owners`` by the
-    set of roots that hold it. There are at most some 100,000
-    groups: with more, sizes are no longer told apart, then owners, kinds and threads. If the stacks alone are too many,
-    the rest of them is one stack, 2**32 - 1.
+    With ``marks``, also by the state of the block; with ``kinds`` of that heap alone by its kind; with ``owners``
+    by the set of roots that hold it. There are at most some 100,000 groups: with more, sizes are no longer told
+    apart, then owners, kinds and threads. If the stacks alone are too many, the rest of them is one stack, 2**32 -
+    1.
     """
 
 def reference_stacks(

@@ -25,7 +25,7 @@ OVERWRITTEN = "check what is written into that memory; `dmods run --audit audit,
 
 
 class Chunks(NamedTuple):
-    """Runs of chunks with glibc's headers. ``watched`` are structures that the walk reports (``_engine.HeapBuilder``)."""
+    """Runs of chunks with glibc's headers. ``watched`` are structures that the walk reports (``HeapBuilder``)."""
 
     runs: Sequence[tuple[int, int, int, int, int]]
     watched: Sequence[tuple[int, int, int]]

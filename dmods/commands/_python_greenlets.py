@@ -55,7 +55,7 @@ def add_greenlets(report: Report, python: Python, heap: ProcessHeap, memory: Pyt
 
 def room(heap: ProcessHeap, address: int) -> int:
     """Return how many bytes there are from an address to the end of its block; 0 where no block is."""
-    block = heap.block_at(address)
+    block = heap.index.block_at(address)
     return block.address + block.size - address if block is not None else 0
 
 

@@ -164,7 +164,7 @@ def event(entry: Entry) -> str:
 
 def cache_of(target: Target, entry: Entry) -> Optional[str]:
     """Return "malloc-1032" (or "jemalloc-1024") for a live block, by its usable size, or None."""
-    block = find_heap(target).block_at(entry.address) if isinstance(entry, Record) else None
+    block = find_heap(target).index.block_at(entry.address) if isinstance(entry, Record) else None
     return f"{block.allocator.split()[-1]}-{block.size}" if block is not None else None
 
 
@@ -204,7 +204,7 @@ def entry_named(target: Target, text: str) -> Entry:
     entry: Optional[Entry] = records.at(address) or records.of_block(address)
     if entry is not None:
         return entry
-    block = find_heap(target).block_at(address)
+    block = find_heap(target).index.block_at(address)
     entry = records.of_block(block.address) if block is not None else None
     entry = entry or records.last_of(address)
     if entry is not None:

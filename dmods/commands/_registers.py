@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from dmods.commands._records import stack_values
-from dmods.heap.locate import address_finder
+from dmods.heap.locate import quick_finder
 from dmods.heap.pointees import Operands, Pointee, describe_pointee, operands_of
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
@@ -36,7 +36,7 @@ REGISTERS = (
 
 def registers_table(target: Target, registers: Mapping[str, int], instruction: Optional[str]) -> Optional[Table]:
     """Return what the registers point to: operands of the instruction first, then others that tell something."""
-    finder = address_finder(target)
+    finder = quick_finder(target)
     callers = Callers(target)
     operands = operands_of(target, instruction or "")
     names = list(dict.fromkeys([*operands.memory, *operands.plain, *target.arch.registers]))

@@ -119,8 +119,6 @@ def _blocks(heap: ProcessHeap, ranges: Sequence[tuple[int, int]], states: Sequen
         return _rows_of(heap, _of_type(heap, ranges, states, query), query)
     if query.is_plain:
         return zip(addresses(heap, ranges, *states))
-    if states != (FREE,) and not query.brief:
-        heap.leaks()  # before this, a leaked block is called live
     return _rows_of(heap, addresses(heap, ranges, *states), query)
 
 
@@ -128,7 +126,6 @@ def _of_type(
     heap: ProcessHeap, ranges: Sequence[tuple[int, int]], states: Sequence[int], query: Query
 ) -> Iterator[int]:
     """Yield the addresses of the blocks of the wanted type or shape."""
-    heap.leaks()
     types, inside = typed_blocks(heap.target), Ranges(ranges)
     wanted = query.type if query.type is not None else query.shape
     kinds = types.matching(wanted or "", shape=query.type is None)
@@ -167,7 +164,6 @@ def _in_arena(*states: int) -> Callable[[Target, Query], Rows]:
 def _recorded_leaks(target: Target, query: Query) -> Rows:
     """Return the bufctls of direct leaks; the blocks themselves where there are no records."""
     heap = find_heap(target)
-    heap.leaks()
     if not heap.records:
         plain = _leaked(DIRECT)(target, query)
         return plain if query.brief else ((*row, row[0]) for row in plain)
@@ -228,7 +224,6 @@ def _entry(entry: Entry) -> Sequence[Value]:
 def _leaked(*states: int) -> Callable[[Target, Query], Rows]:
     def rows(target: Target, query: Query) -> Rows:
         heap = find_heap(target)
-        heap.leaks()
         if query.within is None:
             return _blocks(heap, [EVERYWHERE], states, query)
         block = heap.block_at(query.within)
@@ -264,7 +259,6 @@ def _dominated(target: Target, query: Query) -> Rows:
 def _referrers(target: Target, query: Query) -> Rows:
     heap = find_heap(target)
     block = _block_of(heap, query, "referrers")
-    heap.leaks()
     for at in heap.index.referrers(block, _MOST_REFERRERS):
         if block.address <= at < block.end:
             continue

@@ -75,7 +75,6 @@ def _listed(target: Target, types: GoTypes, args: argparse.Namespace, report: Re
     if not wanted:
         raise UserError(f"no object has the type {args.type}", "`goobjects` lists the types")
     heap = find_heap(target)
-    heap.leaks()
     cells: list[tuple[Value, ...]] = []
     most = min(args.top or _FEW, _MOST_LISTED)
     for shape, name in {(kind.shape, kind.name) for kind, _count, _size in wanted}:

@@ -73,7 +73,6 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report = Report()
     names, heaps = _usable(*_open(target, args), report)
     for name, heap in zip(names, heaps):
-        heap.leaks()
         report.notes.extend(f"{name}: {note}" for note in (*heap.target.notes, *heap.notes, *heap.roots.notes))
     _add_doubts(report, names, heaps)
     by = _key(args, heaps, report)

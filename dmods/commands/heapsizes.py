@@ -65,7 +65,6 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if not heap.found:
         report.notes.insert(0, no_heap(target))
         return report
-    heap.leaks()  # before this, a leaked block counts as live: the answer would depend on what was asked before
     leaks = leak_verdict(heap).possible
     number = None if args.arena is None else _arena(heap, args.arena)
     # The blocks that an allocator took for itself are not the program's.

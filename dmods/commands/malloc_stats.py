@@ -63,10 +63,10 @@ def _live(heap: ProcessHeap) -> dict[str, Value]:
 
     The allocator's figures are larger: they have headers, caches and what the allocator took for itself.
     """
-    sizes = heap.marks.engine.sizes()
+    sizes = heap.index.engine.sizes()
     return {
-        "live_count": sum(live + leaked for _size, live, _free, leaked, _own in sizes),
-        "live_bytes": sum(size * (live + leaked) for size, live, _free, leaked, _own in sizes),
+        "live_count": sum(used for _size, used, _free, _own in sizes),
+        "live_bytes": sum(size * used for size, used, _free, _own in sizes),
     }
 
 

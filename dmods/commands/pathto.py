@@ -81,7 +81,9 @@ def _others(target: Target, address: int, best: Path, most: int, report: Report)
     if len(others) > _MOST_PATHS:
         report.notes.append(f"{len(others) - _MOST_PATHS} more roots lead there")
     numbers = [owners.roots.number_of(root) for root in others[:_MOST_PATHS]]
-    paths = [path_to(owners.roots, address, number, most, owners=owners.engine) for number in numbers if number is not None]
+    paths = [
+        path_to(owners.roots, address, number, most, owners=owners.engine) for number in numbers if number is not None
+    ]
     return [path_table(path, _title(path), report) for path in paths if path is not None]
 
 

@@ -51,7 +51,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     address = target.evaluate(args.address)
     entry = found.at(address)
     record = entry if isinstance(entry, Record) else None
-    block = heap.block_at(record.address if record is not None else address)
+    block = heap.index.block_at(record.address if record is not None else address)
     if block is None or block.state == FREE:
         raise UsageError(f"{args.address} is in no buffer", ASK_WHATIS)
     if not block.single:

@@ -82,7 +82,6 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return a description of the address."""
     address = target.evaluate(args.address)
     heap = find_heap(target)
-    heap.leaks()  # before this, a leaked block is called live
     finder = address_finder(target)
     places = finder.at(address)
     block = heap.block_at(address)

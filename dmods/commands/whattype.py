@@ -94,7 +94,6 @@ def block_and_graph(target: Target, text: str) -> tuple[Block, Optional[TypeGrap
     """Return the block in use at an address, the types, and a report with their notes. Raises UsageError."""
     address = target.evaluate(text)
     heap = find_heap(target)
-    heap.leaks()
     block = heap.block_at(address)
     if block is None or block.state == FREE:
         state = "is in no block of the heap" if block is None else "is in a free block"

@@ -113,7 +113,7 @@ def _usable(target: Target, address: int) -> Optional[int]:
     None: the allocator is not known, or only the records know its blocks, with what was asked for.
     """
     heap = find_heap(target)
-    block = heap.block_at(address)
+    block = heap.index.block_at(address)
     if block is None or block.address != address:
         return None
     recorded = any(one.arena == block.arena and not one.is_checked for one in heap.heaps)
@@ -181,7 +181,7 @@ def _written_from_above(
         return None
     behind = address + usable + word
     heap = find_heap(target)
-    block = heap.block_at(behind)
+    block = heap.index.block_at(behind)
     one = heap.heap_of(block) if block is not None and block.address == behind else None
     return behind if one is not None and one.has_headers else None
 
@@ -208,7 +208,7 @@ def _verify_freed(target: Target, recording: Recording, guards: Guards, found: V
             continue
         budget -= size
         heap = find_heap(target)
-        own_sizes = own_sizes if own_sizes is not None else {block.size for block in heap.blocks(OWN)}
+        own_sizes = own_sizes if own_sizes is not None else {block.size for block in heap.index.blocks(OWN)}
         links = _links(heap, address, requested + guards.redzone, own_sizes)
         if links is None:
             continue
@@ -255,7 +255,7 @@ def _links(heap: ProcessHeap, address: int, size: int, own_sizes: set[int]) -> O
     again, the allocator's headers lie anywhere in it. The allocator's own blocks (tcaches) have no record. So a block
     of their size may have been one of them meanwhile.
     """
-    block: Optional[Block] = heap.block_at(address)
+    block: Optional[Block] = heap.index.block_at(address)
     if block is None or block.state != FREE or block.address != address or block.size < size:
         return None
     one = heap.heap_of(block)

@@ -64,7 +64,7 @@ def find_holders(finder: AddressFinder, block: Optional[Block], address: int) ->
     """Return who points into ``block``, or to exactly ``address`` if it lies in no block.
 
     All of memory is searched once. If a live block is among the holders, the heap is marked once more with ``block``
-    closed. 
+    closed.
     """
     heap = finder.heap
     low, high = (block.address, block.end) if block is not None else (address, address + 1)

@@ -150,8 +150,6 @@ def find_ledger(target: Target) -> Ledger:
     """Return the memory of the target by use."""
     heap, unknown = find_heap(target), _Unknown(target)
     judged = leak_verdict(heap).possible
-    if judged:
-        heap.leaks()  # until then, leaked blocks count as in use
     sums: dict[str, list[int]] = {name: [0, 0] for name in _ORDER}
     reserved, missing, whole = 0, 0, Ranges()
     for part, kind in classify_mappings(target):

@@ -14,6 +14,8 @@ from dmods.base.class_names import plain_class
 from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.content import class_of
+from dmods.heap.index import Index
+from dmods.heap.marks import Marks
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.thread_places import ThreadPlaces
 from dmods.process.addresses import describe_code, module_at
@@ -27,10 +29,10 @@ _MAPPING_TAIL = 4096  # an mmapped block may end this far before its mapping
 
 
 class AddressFinder:
-    """Finds what lies at the addresses of one process."""
+    """Finds what lies at the addresses of one process. ``blocks`` are its heap's, leaks among them or not."""
 
-    def __init__(self, heap: ProcessHeap) -> None:
-        self.heap = heap
+    def __init__(self, heap: ProcessHeap, blocks: Index | Marks) -> None:
+        self.heap, self._blocks = heap, blocks
         self.target = heap.target
         self._threads = ThreadPlaces(heap)
 
@@ -57,7 +59,7 @@ class AddressFinder:
 
     def _in_allocator(self, address: int) -> Optional[Place]:
         heap = self.heap
-        block = heap.block_at(address)
+        block = self._blocks.block_at(address)
         if block is not None:
             return self._block(block, address)
         found = (one.place(self, address) for one in heap.heaps)
@@ -66,7 +68,7 @@ class AddressFinder:
     def _block(self, block: Block, address: int) -> Place:
         offset = f"{block.address:#x}+{address - block.address:x}"
         own = f"{block.allocator}'s own"
-        state = "garbage" if self.heap.is_garbage(block) else own if block.state == OWN else _STATES[block.state]
+        state = "garbage" if self._blocks.is_garbage(block) else own if block.state == OWN else _STATES[block.state]
         brief = f"{state} block {block.address:#x}+{address - block.address:#x}"
         what = self._nature(block) or self._entry(block, address)
         text = f"{offset}, {self.state(block)}" + (f": {what}" if what else "")
@@ -101,14 +103,14 @@ class AddressFinder:
         cache, one = block.cache, self.heap.heap_of(block)
         if block.state == OWN:
             return f"allocated from {cache} by {block.allocator} for itself"
-        if block.state == FREE and block.address in self.heap.doubtful:
-            return f"from {cache}, {self.heap.doubtful[block.address]}"
+        if block.state == FREE and block.address in self._blocks.doubtful:
+            return f"from {cache}, {self._blocks.doubtful[block.address]}"
         if block.state == FREE:
             return f"freed from {cache}: {self.holding(block)}"
         own = one.single if one is not None and block.single else None
         where = f" ({own} of its own)" if own is not None else ""
         text = f"allocated from {cache}{where}"
-        if self.heap.is_garbage(block):
+        if self._blocks.is_garbage(block):
             return f"{text}, garbage that is not yet collected"
         if block.state == DIRECT:
             return f"{text}, leaked directly"
@@ -138,7 +140,7 @@ class AddressFinder:
         """Return the block that ends at most a page before: the mapping of an mmapped block may reach that far."""
         word = self.heap.words.size
         for at in range(address // word * word, max(0, address - _MAPPING_TAIL), -word):
-            block = self.heap.block_at(at)
+            block = self._blocks.block_at(at)
             if block is not None:
                 return block
         return None
@@ -183,5 +185,13 @@ _STATES = {LIVE: "live", FREE: "freed", DIRECT: "leaked", INDIRECT: "leaked"}
 
 @cached
 def address_finder(target: Target) -> AddressFinder:
-    """Return the AddressFinder of the process, made once for each state of the process."""
-    return AddressFinder(find_heap(target))
+    """Return the AddressFinder of the process, made once for each state of the process. It knows what has leaked."""
+    heap = find_heap(target)
+    return AddressFinder(heap, heap.marks)
+
+
+@cached
+def quick_finder(target: Target) -> AddressFinder:
+    """Return the AddressFinder of the process that does not know what has leaked: nothing is marked for it."""
+    heap = find_heap(target)
+    return AddressFinder(heap, heap.index)

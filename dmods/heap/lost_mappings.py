@@ -77,7 +77,6 @@ def find_lost_mappings(target: Target) -> LostMappings:
     why = _no_verdict(heap)
     if why:
         return LostMappings([], [], Verdict(False, why))
-    heap.leaks()
     search = _Search(heap, loose_mappings(target))
     search.run()
     lost, doubtful = [], []

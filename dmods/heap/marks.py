@@ -75,7 +75,14 @@ class Marks:
         seconds, cpu = (self._cost[i] + self.index.cost[i] for i in (0, 1))
         marked = self.engine
         return Leaks(
-            *marked.totals, self.groups(), root_bytes, marked.candidates, marked.reached, seconds, cpu, marked.by_vectors
+            *marked.totals,
+            self.groups(),
+            root_bytes,
+            marked.candidates,
+            marked.reached,
+            seconds,
+            cpu,
+            marked.by_vectors,
         )
 
     def groups(self) -> list[Group]:

@@ -95,7 +95,7 @@ def _in_heap(finder: AddressFinder, callers: Callers, value: int) -> Optional[Po
     heap = finder.heap
     if value not in heap.owned:
         return None
-    block = heap.block_at(value)
+    block = heap.index.block_at(value)
     if block is None or block.state == FREE:
         return _freed(finder, callers, block, value) or _past_the_end(finder, callers, value)
     if block.state == OWN:
@@ -137,7 +137,7 @@ def _past_the_end(finder: AddressFinder, callers: Callers, value: int) -> Option
     """Return the block that ends at the address, or at most a chunk header before it."""
     heap, word = finder.heap, finder.heap.words.size
     for back in range(1, 2 * word + 1):
-        block = heap.block_at(value - back)
+        block = heap.index.block_at(value - back)
         if block is not None:
             if block.state in (FREE, OWN):
                 return None

@@ -46,7 +46,6 @@ class PythonObjects(NamedTuple):
 
 def in_cycles(heap: ProcessHeap, minor: int) -> PythonObjects:
     """Return where the objects are that only cycles hold: those that the collector would free at its next run."""
-    heap.leaks()
     found = (heap.block_at(address) for address in heap.marks.unfreed)
     blocks = sorted({(block.address, block.size) for block in found if block is not None})
     return PythonObjects(heap.target, [], blocks, minor, heap.index.collector.links)

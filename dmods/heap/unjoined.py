@@ -52,7 +52,6 @@ def _held(heap: ProcessHeap, ended: Sequence[EndedThread], stacks: Sequence[Thre
 
     The words of libc's own records do not count: each struct pthread, and libc's data, which has the list of threads.
     """
-    heap.leaks()
     target = heap.target
     records: list[tuple[int, int]] = []
     for stack in stacks:

@@ -12,7 +12,7 @@ from typing import Optional
 from dmods.allocators.unwalked import unwalked_malloc
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
-from dmods.heap.block import DIRECT, INDIRECT, LIVE
+from dmods.heap.block import LIVE
 from dmods.heap.foreign import foreign_malloc, passing_malloc
 from dmods.heap.process_heap import ProcessHeap
 from dmods.modules.data import module_data
@@ -67,7 +67,7 @@ def _pool_of(heap: ProcessHeap, module: Module) -> Optional[tuple[int, int]]:
             pool = _middle_of(heap, value) if value > _LEAST_ADDRESS else None
             found.update([pool] if pool is not None else [])
     sizes = {end - start for start, end in found}
-    blocks = heap.blocks(LIVE, DIRECT, INDIRECT) if found else iter(())
+    blocks = heap.index.blocks(LIVE) if found else iter(())
     full = ((block.address, block.end) for block in blocks if block.size in sizes)  # those that were filled before
     pools = list(Ranges([*sorted(found)[:_MOST_POOLS], *islice(full, _MOST_POOLS)]))
     if not pools:
@@ -82,7 +82,7 @@ def _pool_of(heap: ProcessHeap, module: Module) -> Optional[tuple[int, int]]:
 
 def _middle_of(heap: ProcessHeap, address: int) -> Optional[tuple[int, int]]:
     """Return the block, or the anonymous mapping, into whose middle the address points."""
-    block = heap.block_at(address)
+    block = heap.index.block_at(address)
     if block is not None:
         inside = address - block.address > _HEADER and block.size >= _LEAST_POOL
         return (block.address, block.end) if inside else None

@@ -36,7 +36,6 @@ class Details:
     def of(cls, target: Target) -> Details:
         """Return the details of the target's blocks."""
         heap = find_heap(target)
-        heap.leaks()
         return cls(heap, find_types(target), find_owners(target))
 
     @property

@@ -118,7 +118,7 @@ def _written_after_free(facts: ProcessFacts, caller: str) -> Optional[Finding]:
     # A link has the address of a chunk, or of its block.
     places = [(link, link.address + offset) for link in links if link.address is not None for offset in (0, 2 * word)]
     for link, at in places:
-        block = facts.heap.block_at(at)
+        block = facts.heap.index.block_at(at)
         freed = freed_memory(facts, at) if block is not None and block.address == at else None
         if freed is not None:
             past = f"{freed.history}," if freed.history else ""

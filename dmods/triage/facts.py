@@ -12,7 +12,7 @@ from dmods.base.sizes import human_size
 from dmods.finding import CannotCheck
 from dmods.graph.owners.heap_owners import Owners, find_owners
 from dmods.heap.damage import Damage, damages
-from dmods.heap.locate import AddressFinder, address_finder
+from dmods.heap.locate import AddressFinder, quick_finder
 from dmods.heap.mapping_content import Content, large_mappings
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, leak_verdict
@@ -79,7 +79,6 @@ class ProcessFacts:
             verdict = leak_verdict(self.heap)
             if not verdict.possible:
                 raise CannotCheck(verdict.reason)
-            self.heap.leaks()
         elif name == "owners":
             self.provide("leaks")
             _ = self.owners
@@ -172,7 +171,7 @@ class ProcessFacts:
     @cached_property
     def spreads_types(self) -> bool:
         """Return whether the heap is small enough for the types of debug information."""
-        return sum(row[1] + row[3] for row in self.heap.marks.engine.sizes()) <= MOST_TYPED
+        return sum(used for _size, used, _free, _own in self.heap.index.engine.sizes()) <= MOST_TYPED
 
     @cached_property
     def damaged(self) -> bool:
@@ -210,7 +209,7 @@ class ProcessFacts:
     @cached_property
     def finder(self) -> AddressFinder:
         """Return what names addresses."""
-        return address_finder(self.target)
+        return quick_finder(self.target)
 
     @cached_property
     def callers(self) -> Callers:

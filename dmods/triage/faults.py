@@ -214,7 +214,7 @@ def _null_table(facts: ProcessFacts) -> Optional[tuple[int, str]]:
         value = frame.registers.get(name, 0) if frame is not None else 0
         mapping = mapping_at(facts.target, value) if value >= NULL_PAGE else None
         if mapping is not None and "w" in mapping.flags and facts.heap.words.at(value) == 0:
-            block = facts.heap.block_at(value)
+            block = facts.heap.index.block_at(value)
             text = f"an object in a block of {block.size} bytes{history(facts, block)}" if block else "an object"
             return value, text
     return None
@@ -303,7 +303,7 @@ def _freed_holders(facts: ProcessFacts, value: int) -> list[Freed]:
     heap = facts.heap
     wanted = [(value, value + 1)]
     found = _engine.find_pointers(heap.target.image(), list(heap.owned), heap.words.size, wanted, _MOST_FREED)[0]
-    blocks = [heap.block_at(at) for at in found]
+    blocks = [heap.index.block_at(at) for at in found]
     if any(block is not None and block.state not in (FREE, OWN) for block in blocks):
         return []
     return [each for each in (freed_memory(facts, at) for at in found) if each is not None]

@@ -65,7 +65,7 @@ def freed_memory(facts: ProcessFacts, address: int) -> Optional[Freed]:
     malloc merges free blocks. So the record of the free that covers the address decides, and not the free block.
     """
     heap = facts.heap
-    block = heap.block_at(address)
+    block = heap.index.block_at(address)
     if block is not None and block.state != FREE:
         return None
     top = block is None and any(place.kind == "top" for place in facts.finder.at(address))

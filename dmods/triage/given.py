@@ -64,7 +64,7 @@ def _failing(facts: ProcessFacts, message: str, own: int) -> Iterator[int]:
         if not known & {pointer, chunk - header} or facts.frames[0].sp <= chunk < facts.frames[own].sp:
             continue
         mapping, module = mapping_at(facts.target, pointer), module_at(facts.target, pointer)
-        block = facts.heap.block_at(pointer)
+        block = facts.heap.index.block_at(pointer)
         if mapping is None or (module is not None and is_runtime_library(module.name)):
             continue
         if (block is not None and block.state == OWN) or _OF_RUNTIME & {each.kind for each in facts.finder.at(pointer)}:

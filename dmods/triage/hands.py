@@ -78,11 +78,11 @@ def _held(facts: ProcessFacts, value: int, name: str, frame: int) -> Held:
     heap, word = facts.heap, facts.target.arch.word
     if value not in heap.owned:
         return Held(value, name, frame, None)
-    header = heap.block_at(value + 2 * word)
+    header = heap.index.block_at(value + 2 * word)
     one = heap.heap_of(header) if header is not None and header.address == value + 2 * word else None
     if one is not None and one.has_headers:
         return Held(value, name, frame, header, chunk=True)
-    return Held(value, name, frame, heap.block_at(value))
+    return Held(value, name, frame, heap.index.block_at(value))
 
 
 def history(facts: ProcessFacts, block: Block) -> str:

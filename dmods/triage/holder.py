@@ -24,7 +24,7 @@ from dmods.graph.suspects.sentence import pool_in_words
 from dmods.graph.suspects.subject import named_place
 from dmods.graph.suspects.suspect import FEW_WORTH, WORTH
 from dmods.graph.types.block_types import common_type
-from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block
+from dmods.heap.block import LIVE, Block
 from dmods.heap.mapping_content import Content, content_of
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.heap.process_heap import ProcessHeap
@@ -35,7 +35,6 @@ from dmods.triage.facts import MOST_TYPED, ProcessFacts
 MOST_BLOCKS = 2_000_000  # in use: a heap of more takes owners longer than findleaks and a second
 _MAPPINGS = 8  # the largest, whose content is looked at
 _PLACES, _BATCH, _READ = 16, 64, 8  # of the heap where blocks of a size are looked for, and how many are read
-_USED = (LIVE, DIRECT, INDIRECT)
 _NEXT = ("suspects",)
 _SIZES = ("owners --by size",)
 _OUTSIDE = ("maps -v --contents",)
@@ -45,8 +44,6 @@ def process_holder(facts: ProcessFacts) -> Optional[Holder]:
     """Return what holds the most memory of the process; None where it has hardly any."""
     heap = facts.heap
     verdict = leak_verdict(heap)
-    if verdict.possible:
-        heap.leaks()
     rows = heap.marks.engine.sizes() if heap.found else []
     blocks = sum(row[1] + row[3] for row in rows)
     if not verdict.possible:
@@ -114,9 +111,9 @@ def _blocks_of(heap: ProcessHeap, size: int) -> list[Block]:
     """Return blocks of a size from different places of the heap."""
     found: dict[int, Block] = {}
     for start in places(list(heap.owned), _PLACES):
-        rows = heap.marks.engine.blocks(list(_USED), start, _BATCH)
+        rows = heap.index.engine.blocks([LIVE], start, _BATCH)
         row = next((row for row in rows if row.size == size), None)
-        block = heap.block_at(row.address) if row is not None else None
+        block = heap.index.block_at(row.address) if row is not None else None
         found.update({block.address: block} if block is not None else {})
     blocks = list(found.values())
     return blocks[:: max(1, len(blocks) // _READ)][:_READ]

@@ -25,7 +25,9 @@ def process_memory(facts: ProcessFacts) -> Memory:
 def _note(facts: ProcessFacts, use: Use) -> str:
     notes = []
     if use.name == IN_USE:
-        count = sum(row[1] for row in facts.heap.marks.engine.sizes())
+        judged = find_ledger(facts.target).judged
+        rows = facts.heap.marks.engine.sizes()
+        count = sum(live if judged else live + leaked for _size, live, _free, leaked, _own in rows)
         notes.append(f"{count:,} block{'' if count == 1 else 's'}")
     if use.name in (IN_USE, STACKS) and use.untouched > _WORTH * use.bytes:
         notes.append(f"of {human_size(use.bytes)}")

@@ -36,7 +36,7 @@ def judge(
     ``may_be_free``: malloc has not yet seen that the block is in use. ``is_free``: it has seen that the block is free.
     """
     heap, value = facts.heap, given.value
-    block = heap.block_at(value)
+    block = heap.index.block_at(value)
     if block is not None and block.allocator != GLIBC:
         return _foreign(facts, given, f"begins a block of {block.allocator}", CERTAIN)
     if _is_hidden(facts, value, block, found):
@@ -73,7 +73,7 @@ def double_free(facts: ProcessFacts, given: Given, freed: Freed, is_free: bool) 
     inside = bool(freed.by) and not begins
     what = "a pointer into freed memory" if inside else "a block that was free already"
     where = f", {freed.what.removeprefix('a freed block of ')}" if begins else f" lies {freed.where}"
-    known = begins and (freed.whole or facts.heap.block_at(value) is not None)
+    known = begins and (freed.whole or facts.heap.index.block_at(value) is not None)
     return fatal(
         "invalid-free" if inside else "double-free",
         CERTAIN if given.proven and (known or inside or is_free) else LIKELY,

@@ -83,7 +83,6 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_both_heaps_are_whole(shared: Shared) -> None:
     heap = find_heap(CoreFile(str(shared.core)))
-    heap.leaks()
     states = {LIVE: "live", DIRECT: "lost", INDIRECT: "lost"}
     found = {block.address: block for block in heap.blocks(LIVE, DIRECT, INDIRECT)}
     assert {who for who, *_ in shared.blocks.values()} == {one.allocator for one in heap.heaps}

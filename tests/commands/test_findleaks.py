@@ -190,7 +190,6 @@ def test_nothing_of_the_auditor_leaks_and_nothing_of_it_keeps_a_leak_alive(
     made = audited.take(program, options, how)
     truth: Truth = made.truth
     heap = find_heap(CoreFile(str(made.core)))
-    heap.leaks()
     leaked = {block.address for block in heap.blocks(DIRECT, INDIRECT)}
     live = {block.address for block in heap.blocks(LIVE)}
     assert sorted(map(truth.describe, truth.leaked - leaked)) == []

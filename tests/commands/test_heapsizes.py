@@ -52,7 +52,7 @@ def test_chunks_fill_the_main_arena_below_its_top(program: str) -> None:
     headers = 8 * sum(row["live_count"] + row["free_count"] for row in rows)
     chunks = headers + sum(row["live_bytes"] + row["free_bytes"] for row in rows)
     # The tcache of the first thread is glibc's own, and no block of the program.
-    chunks += sum((size + 8) * own for size, *_, own in find_heap(target).index.sizes(0))
+    chunks += sum((size + 8) * own for size, *_, own in find_heap(target).marks.engine.sizes(0))
     arena = answers.report(CoreFile(str(core.core)), "malloc_stats").tables[0]
     main = dict(zip((column.name for column in arena.columns), next(iter(arena.rows))))
     assert chunks == main["system_bytes"] - main["top_bytes"]
@@ -69,7 +69,8 @@ def test_arenas_and_mmapped_blocks_make_up_the_whole() -> None:
 
 
 def test_classes_hold_what_the_exact_sizes_do(freed: CoreFile) -> None:
-    sizes = [row[:4] for row in find_heap(freed).index.sizes()] + [(size, 1, 2, 3) for size in range(24, 70000, 16)]
+    rows = find_heap(freed).marks.engine.sizes()
+    sizes = [row[:4] for row in rows] + [(size, 1, 2, 3) for size in range(24, 70000, 16)]
     exact, classes = classify(sizes, 8, True), classify(sizes, 8, False)
     assert len(classes) < len(exact) / 10
     for one in classes:

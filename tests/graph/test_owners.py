@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dmods import _engine
 from dmods.corefile.target import CoreFile
 from dmods.graph.owners.heap_owners import ALONE, FREE_, LEAKS, NEVER, OWN_, SHARED, TOP_, find_owners
 from dmods.graph.owners.root_paths import path_to
@@ -185,7 +184,7 @@ def test_every_byte_has_one_line(name: str) -> None:
     assert owners.missing == 0
     tops = sum(row["top_bytes"] for row in answers.answer(target, "malloc_stats")["tables"][0]["rows"])
     assert owners.total == heap.bytes + tops
-    leaks, sizes = heap.leaks(), heap.index.sizes()
+    leaks, sizes = heap.leaks(), heap.marks.engine.sizes()
     by_how = {
         how: [line for line in owners.lines if line.how == how]
         for how in (ALONE, SHARED, LEAKS, FREE_, TOP_, NEVER, OWN_)
@@ -206,8 +205,7 @@ def test_every_byte_has_one_line(name: str) -> None:
 def test_what_leaks_belongs_to_its_leak() -> None:
     core = take("shapes")
     target = CoreFile(str(core.core))
-    owners, heap = find_owners(target), find_heap(target)
-    heap.leaks()
+    owners = find_owners(target)
     leaked = core.truth.addresses("direct", "indirect", "cycle")
     assert len(leaked) > 30_000
     for address in leaked:
@@ -275,10 +273,8 @@ def test_a_truncated_core_gives_the_rest(program: Path, tmp_path: Path) -> None:
 
 
 def test_areas_that_overlap_are_refused() -> None:
-    heap = find_heap(CoreFile(str(take("cxx").core)))
-    heap.leaks()
+    target = CoreFile(str(take("cxx").core))
     with pytest.raises(ValueError, match="overlap"):
-        heap.index.find_owners([], [(16, 64, 1, 1), (32, 96, 2, 1)], [], [], [])
+        find_heap(target).marks.engine.find_owners([], [(16, 64, 1, 1), (32, 96, 2, 1)], [], [], [])
     with pytest.raises(ValueError, match="scope"):
-        heap.index.largest(("nothing", 0), 1)
-    assert isinstance(heap.index, _engine.Heap)
+        find_owners(target).engine.largest(("nothing", 0), 1)

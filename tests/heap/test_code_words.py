@@ -64,7 +64,6 @@ def test_an_instruction_holds_a_block_at_any_byte(tmp_path: Path, at: int, kind:
     core = kernel_core(compile_c(source, tmp_path / "jit"), tmp_path, str(at), kind)
     target = CoreFile(str(core))
     heap = find_heap(target)
-    heap.leaks()
     assert {block.size for block in heap.blocks(DIRECT)} == lost
 
 

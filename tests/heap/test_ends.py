@@ -41,4 +41,4 @@ def test_with_headers_there_are_no_such_ends() -> None:
     made = cores.take("ends")
     heap = find_heap(open_core(made))
     assert judge.problems(heap, made.truth) == []
-    assert not heap.doubtful
+    assert not heap.marks.doubtful

@@ -33,6 +33,7 @@ from dmods.heap.false_pointers.libc import (
     stack_sizes,
 )
 from dmods.heap.false_pointers.linker import unchanged_data, version_hashes
+from dmods.heap.marks import root_ranges
 from dmods.heap.process_heap import find_heap
 from dmods.modules.auxv import AT_BASE, AT_RANDOM
 from dmods.process.arch import I386, X86_64
@@ -73,7 +74,7 @@ def test_what_execve_wrote_is_text_and_nothing_below_it(userland: str) -> None:
     pointers = {int.from_bytes(below[at : at + word], "little") for at in range(0, 2048, word)}
     assert found[0] + text.index(b"\0DMODS_TRUTH=") + 1 in pointers
     heap = find_heap(target)
-    assert not Ranges(heap.root_ranges()).within(*found)
+    assert not Ranges(root_ranges(heap.index)).within(*found)
 
 
 @dataclass
@@ -142,7 +143,7 @@ def test_what_ld_so_may_not_write_any_more() -> None:
     target = judge.open_core(cores.take("sizes"))
     symbol = target.lookup("_rtld_global_ro")
     assert symbol is not None
-    ranges = Ranges(find_heap(target).root_ranges())
+    ranges = Ranges(root_ranges(find_heap(target).index))
     assert not ranges.within(symbol.address, symbol.address + symbol.size)
     written = target.lookup("_rtld_global")
     assert written is not None
@@ -187,7 +188,6 @@ def test_sizes_of_the_cpus_caches_in_a_static_program(tmp_path: Path, line: int,
     core = kernel_core(program, tmp_path, output=tmp_path / "out")
     (leaked,) = (int(number, 16) for number in (tmp_path / "out").read_text().split())
     heap = find_heap(CoreFile(str(core)))
-    heap.leaks()
     assert (leaked in {block.address for block in heap.blocks(DIRECT)}) == found
 
 
@@ -306,7 +306,6 @@ def test_what_malloc_keeps_of_sizes(tmp_path: Path) -> None:
     program = compile_c(HERE / "sizes_kept.c", tmp_path / "sizes_kept", "-no-pie", "-fno-pie")
     target = CoreFile(str(kernel_core(program, tmp_path)))
     heap = find_heap(target)
-    heap.leaks()
     (leaked,) = heap.blocks(DIRECT)
     assert leaked.size == 20008
     (parameters,) = (one.parameters for one in glibc(heap).layout.mallocs)
@@ -378,7 +377,6 @@ def test_the_end_of_a_files_buffer_does_not_hold_the_block_behind_it(tmp_path: P
     buffer, *leaked = (int(word, 16) for word in (tmp_path / "truth").read_text().split())
     assert leaked[0] == buffer + 1024
     heap = find_heap(target)
-    heap.leaks()
     assert {block.address for block in heap.blocks(DIRECT)} == set(leaked)
 
 
@@ -415,7 +413,6 @@ def test_the_flags_of_a_file_hold_no_block(tmp_path: Path) -> None:
     lost, word = hidden ^ 0x5555555555555555, int.from_bytes(target.read(file, 8), "little")
     assert lost <= word < lost + (12 << 20)
     heap = find_heap(target)
-    heap.leaks()
     assert [block.address for block in heap.blocks(DIRECT)] == [lost]
     (row,) = answers.by_name(answers.answer(target, "whatis", hex(lost)))["pointed_to_by"]
     assert (int(row["at"], 16), row["note"]) == (file, "holds nothing: no program reads this as a pointer")

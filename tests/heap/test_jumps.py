@@ -22,7 +22,6 @@ def test_a_jmp_buf_holds_blocks(linked: str, gone: bool, tmp_path: Path) -> None
     if gone:
         program.unlink()
     heap = find_heap(CoreFile(str(core)))
-    heap.leaks()
     reported = {block.address for block in heap.blocks(DIRECT, INDIRECT)}
     rows = [line.split() for line in (tmp_path / "truth").read_text().splitlines()]
     lost = [name for name, hidden in rows if ~int(hidden) & (1 << 64) - 1 in reported]

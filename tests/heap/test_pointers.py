@@ -54,20 +54,20 @@ def test_the_tables_know_the_pointers_that_memory_has(name: str) -> None:
     """Chunks are not read again. Among what points to a block are free blocks, and memory that nothing reads."""
     target = CoreFile(str(take(name).core))
     heap = find_heap(target)
-    ranges = readable_ranges(target, heap.mappings)
+    ranges = readable_ranges(target, heap.index.mappings)
     blocks = sorted((block.address, block.end) for block in heap.blocks(LIVE, FREE, DIRECT, INDIRECT))
     image, word = target.image(), heap.words.size
     every = find_pointers(image, ranges, word, blocks, 1 << 20)
-    assert heap.index.pointers(ranges, heap.roots.dead, blocks, 1 << 20) == every
+    assert heap.index.engine.pointers(ranges, list(heap.roots.dead), blocks, 1 << 20) == every
     inside = [at for places in every for at in places if at in heap.owned]
     assert len(inside) > len(blocks) // 8
     # Only some of them, exact addresses, nothing at all, and a part of memory.
-    assert heap.index.pointers(ranges, [], blocks, 1) == find_pointers(image, ranges, word, blocks, 1)
+    assert heap.index.engine.pointers(ranges, [], blocks, 1) == find_pointers(image, ranges, word, blocks, 1)
     starts = [(start, start + 1) for start, _end in blocks]
-    assert heap.index.pointers(ranges, [], starts, 9) == find_pointers(image, ranges, word, starts, 9)
-    assert heap.index.pointers(ranges, [], blocks, 0) == [[] for _block in blocks]
+    assert heap.index.engine.pointers(ranges, [], starts, 9) == find_pointers(image, ranges, word, starts, 9)
+    assert heap.index.engine.pointers(ranges, [], blocks, 0) == [[] for _block in blocks]
     start, end = min(heap.owned)
     part = [(start + 0x1008, (start + end) // 2)]
-    assert heap.index.pointers(part, [], blocks, 99) == find_pointers(image, part, word, blocks, 99)
+    assert heap.index.engine.pointers(part, [], blocks, 99) == find_pointers(image, part, word, blocks, 99)
     with pytest.raises(ValueError, match="overlap"):
-        heap.index.pointers(ranges, [], blocks[::-1], 1)
+        heap.index.engine.pointers(ranges, [], blocks[::-1], 1)

@@ -18,7 +18,6 @@ _ALL = 0x7F  # a coredump_filter that dumps the pages of files, too
 def _leaked(core: Path, where: Path) -> list[str]:
     """Return which blocks are reported, by the names that the program wrote down."""
     heap = find_heap(CoreFile(str(core)))
-    heap.leaks()
     reported = {block.address for block in heap.blocks(DIRECT, INDIRECT)}
     rows = [line.split() for line in (where / "truth").read_text().splitlines() if line != "told"]
     return [kind for kind, _size, hidden in rows if ~int(hidden) & (1 << 64) - 1 in reported]

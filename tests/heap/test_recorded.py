@@ -125,7 +125,6 @@ def test_nothing_in_use_is_reported(allocator: str, program: str) -> None:
 def test_commands(allocator: str) -> None:
     made = take("sizes", allocator)
     target, heap = opened(made)
-    heap.leaks()
     leak = next(block for block in made.truth.blocks.values() if block.state == "direct" and block.size > 40)
     assert f"allocated from {allocator}-{leak.size}" in text(target, "whatis", hex(leak.address))
     assert "leaked directly" in text(target, "whatis", hex(leak.address))
@@ -187,7 +186,6 @@ def test_a_block_that_the_auditor_does_not_see_keeps_others_alive(allocator: str
         core = kernel_core(Path("/bin/sh"), work, "-c", f"exec {program} 2>{told.name}", env=environment(allocator))
     held, lost = (int(word, 16) for word in (tmp_path / "told").read_text().split()[:2])
     heap = find_heap(CoreFile(str(core)))
-    heap.leaks()
     assert any("direct may call functions" in doubt for doubt in others(heap)[0].doubts)
     states = {block.address: block.leaked for block in heap.blocks(0, 1, 2, 3, 4)}
     assert not states[held]

@@ -20,7 +20,6 @@ def test_only_a_red_zone_that_is_read_holds_blocks(linked: str, tmp_path: Path) 
     program = compile_c(HERE / "redzone.c", tmp_path / "redzone", "-pthread", linked)
     target = CoreFile(str(kernel_core(program, tmp_path, "die")))
     heap = find_heap(target)
-    heap.leaks()
     reported = {block.address for block in heap.blocks(DIRECT, INDIRECT)}
     stack_pointers = {thread.tid: thread.registers["rsp"] for thread in target.threads()}
     dead = Ranges(heap.roots.dead)

@@ -42,11 +42,10 @@ def test_execute_only_memory_that_the_kernel_could_not_read(tmp_path: Path) -> N
 def _check_locked(core: Path, count: int) -> None:
     """Check how many of the five blocks in locked memory are live, and what the notes say of the others."""
     heap = find_heap(CoreFile(str(core)))
-    heap.leaks()
     assert sorted(block.size for block in heap.blocks(DIRECT)) == [104] * (5 - count) + [5000]
     held = [block for block in heap.blocks(LIVE) if block.size == 104]
     assert len(held) == count
-    assert all(heap.referrers(block, 1) for block in held)
+    assert all(heap.index.referrers(block, 1) for block in held)
     notes = [note for note in heap.roots.notes if "execute" in note]
     assert len(notes) == (count < 5)
     assert all("could not read 1 mapping " in note for note in notes)
@@ -72,7 +71,7 @@ def test_every_word_of_the_dump_that_points_to_a_block_is_found(tmp_path: Path) 
     target = CoreFile(str(core))
     heap = find_heap(target)
     blocks = sorted((block.address, block.end) for block in heap.blocks(LIVE))
-    assert heap.pointers(blocks, 1000) == [_words_between(core, *block) for block in blocks]
+    assert heap.index.pointers(blocks, 1000) == [_words_between(core, *block) for block in blocks]
     of_files = [mapping for mapping in target.mappings() if mapping.path is not None]
     searched = sum(end - start for start, end in readable_ranges(target, of_files))
     assert searched == sum(mapping.dumped for mapping in of_files) < sum(mapping.size for mapping in of_files)

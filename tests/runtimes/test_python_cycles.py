@@ -25,7 +25,7 @@ def test_cycles_are_those_that_the_collector_finds(version: str) -> None:
     target = made.target()
     heap = find_heap(target)
     leaks = heap.leaks()
-    ours = set(heap.collector.unfreed_objects)
+    ours = set(heap.marks.unfreed)
     assert ours - expected.keys() == set()
     # An old word may hold a cycle, and all that it leads to. Of 500 that are alone, and of 50 classes, most are found.
     singles = {at ^ pythons.HIDDEN for at in truth["singles"]}
@@ -44,9 +44,7 @@ def test_cycles_are_those_that_the_collector_finds(version: str) -> None:
 def test_cycles_have_a_line_of_their_own() -> None:
     target = pythons.core("host", "cycles").target()
     rows = {row["owner"]: row for row in answers.answer(target, "owners", "--top", "1000")["tables"][0]["rows"]}
-    assert rows["garbage that Python's collector has not freed"]["count"] >= len(
-        find_heap(target).collector.unfreed_objects
-    )
+    assert rows["garbage that Python's collector has not freed"]["count"] >= len(find_heap(target).marks.unfreed)
     assert "other memory" not in rows
 
 

@@ -158,7 +158,9 @@ def _shapes_of(chunk: int, word: int, slack: int) -> list[_Shape]:
     return known + [shape for shape in other if shape not in known]
 
 
-def _is_tcache(words: Words, builder: HeapBuilder, address: int, shape: _Shape, *, trusted: bool, may_be_empty: bool) -> bool:
+def _is_tcache(
+    words: Words, builder: HeapBuilder, address: int, shape: _Shape, *, trusted: bool, may_be_empty: bool
+) -> bool:
     """Return whether counters and entries agree, and every entry is a chunk of its bin's size.
 
     `trusted`: a thread points to the block, so a little damage is no evidence against it.
@@ -259,9 +261,7 @@ def release(words: Words, builder: HeapBuilder, arenas: Sequence[Arena], where: 
     damaged: list[FreeList] = []
     caches.protected = is_protected(words, builder, caches.lists)
     for free in caches.lists:
-        count, size, problem, _ = builder.follow(
-            free.head, free.to_user, caches.protected, free.least, free.most
-        )
+        count, size, problem, _ = builder.follow(free.head, free.to_user, caches.protected, free.least, free.most)
         caches.found[free.name] = count
         owner = caches.owners.get(free.name)
         if owner is None:

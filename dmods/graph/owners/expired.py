@@ -60,7 +60,6 @@ def find_expired(target: Target) -> list[Expired]:
     if not _may_have(target):
         return []
     heap = find_heap(target)
-    heap.leaks()
     if sum(row[1] for row in heap.marks.engine.sizes()) > _MANY and not _sampled(heap):
         return []
     types = find_types(target)

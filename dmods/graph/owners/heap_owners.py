@@ -385,7 +385,7 @@ def joined(names: Sequence[str], count: int) -> str:
 
 
 def owners_by_all_edges(target: Target) -> Owners:
-    """Return the owners as every pointer makes them, also those that are left over from an earlier use of the memory."""
+    """Return the owners as all pointers make them, also those that are left over from an earlier use of the memory."""
     return Owners(find_heap(target), all_edges=True)
 
 

@@ -77,13 +77,15 @@ def path_to(
     only: Optional[int] = None,
     most: int = MOST_STEPS,
     looks: bool = True,
+    *,
     owners: Optional[_engine.Owners] = None,
 ) -> Optional[Path]:
     """Return the shortest path to the block at the address, from the best root or from root number ``only``.
 
     At most ``most`` of its steps are described, each in about a millisecond: a path through a list has as many as the
     list. With 1 it is the first step, with more the first ones and the last ones. None: no path leads there, or there
-    is no block in use. Pointers that the ``owners`` did not follow count last. Without ``looks`` no step says what its block looks like: types of debug information take time.
+    is no block in use. Pointers that the ``owners`` did not follow count last. Without ``looks`` no step says what its
+    block looks like: types of debug information take time.
     """
     heap = roots.heap
     with bar("searching for a path", 0) as progress:

@@ -362,5 +362,4 @@ class NamedRoots:
 def named_roots(target: Target) -> NamedRoots:
     """Return the roots by name, computed once for each state of the target. The leaks are found first."""
     heap = find_heap(target)
-    heap.leaks()
     return NamedRoots(heap)

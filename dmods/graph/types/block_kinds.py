@@ -86,7 +86,9 @@ class Types:
         if names:
             given = self._names.given
             numbers = {key: given.setdefault(name, len(given)) for key, name in names.items()}
-            self._censuses[index] = self._censuses[index].named(self.heaps[index].marks.engine, labels, numbers, set(whole))
+            self._censuses[index] = self._censuses[index].named(
+                self.heaps[index].marks.engine, labels, numbers, set(whole)
+            )
 
     def _count(self) -> None:
         self.kinds = _engine.Kinds(self._censuses)

@@ -151,7 +151,6 @@ class TypeGraph:
         self.heap, self.target = heap, heap.target
         self.engine = opened.engine
         self.opened = opened
-        heap.leaks()
         self.notes = list(opened.notes)
         with Progress("spreading types") as bar:
             self.engine.build(heap.marks.engine, *_asked(heap, self.engine), lambda done: bar.update(done, 0))

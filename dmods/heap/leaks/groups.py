@@ -64,7 +64,6 @@ class LeakGroup:
 
 def group_leaks(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     """Return the groups of all direct leaks, sorted. Without records, `typed_rows.leaks_by_type` tells more."""
-    heap.leaks()
     rows = [recording.rows for recording in heap.records.recordings]
     found: dict[object, LeakGroup] = {}
     start = 0

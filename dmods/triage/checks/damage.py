@@ -18,7 +18,7 @@ _MOST = 3  # places of evidence
 def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield damaged chunks, then overwritten guards, then damaged lists."""
     heap = facts.heap
-    blocks = sum(row[1] + row[2] + row[3] for row in heap.marks.engine.sizes())
+    blocks = sum(used + free for _size, used, free, _own in heap.index.engine.sizes())
     yield Measured(f"the headers and lists of {_count(blocks)} were compared")
     yield from _guards(facts)
     found = list(damages(heap))

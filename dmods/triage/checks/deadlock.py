@@ -157,7 +157,7 @@ def _mutex_name(facts: ProcessFacts, mutex: int) -> str:
     symbol = facts.target.symbol_at(mutex)
     if symbol is not None:
         return f" {symbol.name}"
-    block = facts.heap.block_at(mutex)
+    block = facts.heap.index.block_at(mutex)
     return f" in a block of {block.size} bytes at {block.address:#x}" if block is not None else ""
 
 

@@ -113,7 +113,7 @@ def thrown(facts: ProcessFacts) -> list[Thrown]:
     to_type, to_object = _HEADER[word]
     out = []
     for place in at:
-        block = heap.block_at(place)
+        block = heap.index.block_at(place)
         if block is not None and block.state == FREE:
             continue
         info = heap.words.at(place - to_type) or 0

@@ -15,7 +15,6 @@ def test_leaks_of_lost_threads_are_doubtful(userland: str) -> None:
     made = jemallocs.take("lostcaches", userland=userland)
     target = open_core(made)
     heap, truth = find_heap(target), made.truth
-    heap.leaks()
     states = {block.address: block.state for block in heap.blocks(LIVE, FREE, DIRECT, INDIRECT)}
     leaked = {address for address, state in states.items() if state in (DIRECT, INDIRECT)}
     answer = answers.answer(target, "findleaks", "--doubtful")

@@ -81,7 +81,6 @@ def open_core(made: CoreSet) -> CoreFile:
 
 def problems_of(made: CoreSet, heap: ProcessHeap) -> list[str]:
     """Return the differences between the heap and what the program knows."""
-    heap.leaks()
     excused = GLIBC_ONLY.get(made.truth.program["program"], set())
     truth = made.truth
     blocks = {address: block for address, block in truth.blocks.items() if block.name not in excused}

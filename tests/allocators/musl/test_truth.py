@@ -95,7 +95,6 @@ def test_count_and_bytes_are_those_of_the_programs_ledger(release: str, variant:
     """To the byte. One block more is libc's own: the FILE that the truth's fdopen() made, with its buffer."""
     made = musls.take("ledger", release=release, variant=variant)
     heap = find_heap(judge.open_core(made))
-    heap.leaks()
     blocks = list(heap.blocks(*IN_USE))
     others = [block for block in blocks if block.address not in made.truth.blocks]
     assert len(blocks) - len(others) == made.truth.facts["count"]

@@ -53,7 +53,6 @@ def stacks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_the_heap_is_that_of_the_runtime(program: Program) -> None:
     heap = find_heap(CoreFile(str(program.core)))
-    heap.leaks()
     assert heap.target.arch.name == "aarch64"
     test_heap.test_objects_in_use_are_those_of_the_runtime(program, heap)
     test_heap.test_every_object_is_a_block(program, heap)

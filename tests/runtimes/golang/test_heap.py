@@ -119,7 +119,7 @@ def test_objects_in_use_are_those_of_the_runtime(program: Program, heap: Process
     in_use, by_size = memory_statistics(program.core.with_name("stats").read_bytes())
     ours: dict[int, int] = defaultdict(int)
     total = 0
-    for size, count, *_rest in heap.index.sizes():
+    for size, count, *_rest in heap.marks.engine.sizes():
         ours[size] += count
         total += size * count
     assert total == in_use
@@ -142,8 +142,8 @@ def test_every_object_is_a_block(program: Program, heap: ProcessHeap) -> None:
         assert address - block.address in (0, 8)  # the header of an object since 1.22
         assert block.state == LIVE
         if what == "live":
-            assert not heap.is_garbage(block), kind
-        garbage += heap.is_garbage(block)
+            assert not heap.marks.is_garbage(block), kind
+        garbage += heap.marks.is_garbage(block)
     made = sum(what == "garbage" for what, *_rest in program.truth)
     assert garbage >= 0.95 * made  # a register or a stack may still hold some
     assert len([*heap.blocks(FREE)]) > 1000

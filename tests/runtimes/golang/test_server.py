@@ -163,7 +163,7 @@ def test_goroutines_are_those_of_the_servers_own_dump(dumped: Cores) -> None:
 def test_the_heap_is_that_of_the_runtime(dumped: Cores, request: pytest.FixtureRequest) -> None:
     heap = find_heap(CoreFile(str(dumped.died)))
     in_use, by_size = memory_statistics(dumped.died.with_name("stats").read_bytes())
-    ours = {size: count for size, count, *_rest in heap.index.sizes() if count}
+    ours = {size: count for size, count, *_rest in heap.marks.engine.sizes() if count}
     assert sum(size * count for size, count in ours.items()) == in_use
     assert {size: ours.get(size, 0) for size in by_size} == by_size
     counts = {row["type"]: row["count"] for row in answers.by_name(answers.typed("goobjects", dumped.died))["types"]}

@@ -36,7 +36,7 @@ class Died(NamedTuple):
             what, at, size = line.split()
             block = self.heap.block_at(int(at, 16))
             assert block is None or block.size >= int(size)
-            garbage = block is not None and self.heap.is_garbage(block)
+            garbage = block is not None and self.heap.marks.is_garbage(block)
             found[what, block.state if block is not None else None, garbage] += 1
         return found
 
@@ -55,7 +55,7 @@ def died(program: Path, when: str) -> Died:
     assert not heap.leaks().direct_count
     assert heap.notes == []
     in_use, _by_size = memory_statistics(core.with_name("stats").read_bytes())
-    assert sum(size * count for size, count, *_rest in heap.index.sizes()) == in_use > LARGER
+    assert sum(size * count for size, count, *_rest in heap.marks.engine.sizes()) == in_use > LARGER
     rows = answers.by_name(answers.answer(heap.target, "malloc_stats"))["allocator"]
     return Died(core, heap, {row["what"]: row["value"] for row in rows})
 
