@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import cores, judge
 from fixtures.bench.measure import Observed
 from fixtures.limits import HANG_CPU

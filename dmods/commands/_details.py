@@ -6,7 +6,7 @@ from functools import partial
 from typing import Callable, Optional
 
 from dmods.command import find_command
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.profile import flame
 from dmods.profile.sources import profile_of, recorded_source
 from dmods.profile.view import View

@@ -8,8 +8,8 @@ from typing import Optional
 from dmods.base.dataclass import replace
 from dmods.graph.growth.comparison import STATES, Change, Growth, lacking
 from dmods.graph.growth.keys import LEAKED_NAME
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.ledger import HEAP, IN_USE, LEAKED, UNJUDGED
-from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import leak_verdict
 from dmods.report import Column, Table, Verdict
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Optional
 
 from dmods.commands._stacks import python_frame_value
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.python_objects import PythonObjects
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.runtimes.python.greenlets import Greenlet, greenlet_at, is_greenlet_type

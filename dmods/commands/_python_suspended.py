@@ -6,7 +6,7 @@ from collections import Counter
 
 from dmods.commands._python_greenlets import add_greenlets
 from dmods.commands._python_tasks import tasks_in
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.python_objects import objects_in
 from dmods.report import Column, Report, Table
 from dmods.runtimes.python.coroutines import KINDS, RUNS, waiting_at

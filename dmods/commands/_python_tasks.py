@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Optional
 
 from dmods.commands._stacks import python_frame_value
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.python_objects import PythonObjects, objects_in
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.runtimes.python.coroutines import NEW, RUNS, WAITS

@@ -10,7 +10,7 @@ from typing import Optional
 from dmods.command import Argument
 from dmods.errors import UsageError, UserError
 from dmods.heap.block import FREE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import Entry, Record, RecordedThread, Recording, Stack, Transaction

@@ -19,7 +19,7 @@ from dmods.graph.roots.named_roots import named_roots
 from dmods.graph.types.typed_rows import typed_blocks
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, Block
 from dmods.heap.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.records.model import Entry, Record, Transaction
 from dmods.records.sources import require_records
 from dmods.report import Column, Value

@@ -26,11 +26,11 @@ from dmods.graph.types.typed_rows import leaks_by_type
 from dmods.heap.block import DIRECT, INDIRECT
 from dmods.heap.blocks import arena_name
 from dmods.heap.follow import Follow
+from dmods.heap.heap import ProcessHeap, find_heap_as
 from dmods.heap.leak_totals import Leaks
 from dmods.heap.leaks.doubtful import doubtful_blocks, doubtful_notes, vector_notes
 from dmods.heap.leaks.groups import LeakGroup, group_leaks, group_of_block, groups_through
 from dmods.heap.leaks.odd_pointers import odd_notes
-from dmods.heap.process_heap import ProcessHeap, find_heap_as
 from dmods.heap.signal_stacks import signal_stack_notes
 from dmods.heap.verdict import leak_verdict, partial_note
 from dmods.records.callers import UNKNOWN, Callers

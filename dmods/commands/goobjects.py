@@ -6,7 +6,7 @@ import argparse
 
 from dmods.command import Argument, Command, positive
 from dmods.errors import UserError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.golang.mheap import find_mheap
 from dmods.runtimes.golang.objects import GoTypes, go_types

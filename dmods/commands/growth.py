@@ -17,8 +17,8 @@ from dmods.graph.growth.comparison import KEYS, Change, Growth, compare, has_rec
 from dmods.graph.growth.core_order import other_program, wrong_order
 from dmods.graph.growth.grown import fragmentation, growth_findings, replaced
 from dmods.graph.growth.same_process import difference
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.no_heap import no_heap
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
 from dmods.output.next_command import as_typed
 from dmods.process.shapes import STACK_COLUMNS

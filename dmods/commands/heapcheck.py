@@ -15,8 +15,8 @@ from dmods.heap.blocks import arena_name
 from dmods.heap.content import describe_content
 from dmods.heap.damage import Damage, hexdump
 from dmods.heap.guards import Verification, verify
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.no_heap import no_heap
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, partial_note
 from dmods.records.callers import Callers
 from dmods.report import Column, Report, Table, Value

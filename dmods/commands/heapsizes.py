@@ -10,8 +10,8 @@ from dmods.allocators.numbers import NO_ARENA, arena_name
 from dmods.base.dataclass import dataclass
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.no_heap import no_heap
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target

@@ -7,9 +7,9 @@ from collections import Counter
 
 from dmods.command import Argument, Command
 from dmods.commands._memory import uses_table
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.ledger import find_ledger
 from dmods.heap.no_heap import no_heap
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target

@@ -12,7 +12,7 @@ from dmods.commands import findstack
 from dmods.commands._registers import registers_table
 from dmods.corefile.context import context_lines, crash_context
 from dmods.finding import CERTAIN, CannotCheck, Finding
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.process import signals
 from dmods.process.cause import explain_address, find_cause
 from dmods.process.unwind import describe

@@ -11,7 +11,7 @@ from dmods.graph.owners.root_paths import MOST_STEPS, Path, Step, path_to
 from dmods.graph.roots.named_roots import named_roots
 from dmods.heap.block import FREE
 from dmods.heap.blocks import STATES
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 

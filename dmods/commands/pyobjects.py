@@ -7,7 +7,7 @@ import argparse
 from dmods.command import Argument, Command, positive
 from dmods.commands._python import python_of
 from dmods.errors import UserError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.python_objects import in_cycles, objects_in
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.python.describe import describe

@@ -11,7 +11,7 @@ from dmods.graph.types.descriptions import is_exception_pool
 from dmods.graph.types.type_row import NOTHING, Amount
 from dmods.graph.types.typed_rows import typed_blocks
 from dmods.graph.types.typegraph import Conflict, TypeGraph, debug_problems, find_typegraph
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 

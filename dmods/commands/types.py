@@ -11,8 +11,8 @@ from dmods.graph.owners.heap_owners import find_owners
 from dmods.graph.types.type_name import CONFIDENCES
 from dmods.graph.types.type_row import Amount, TypeRow
 from dmods.graph.types.typed_rows import typed_blocks
+from dmods.heap.heap import find_heap
 from dmods.heap.no_heap import no_heap
-from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target

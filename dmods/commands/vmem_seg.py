@@ -10,7 +10,7 @@ from dmods.commands._records import CALLER, CALLER_ARGUMENTS, REQUESTED, callers
 from dmods.commands.bufctl import ADDRESS
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.heap.block import FREE, Block
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import Record

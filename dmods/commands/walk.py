@@ -8,8 +8,8 @@ from dmods.command import Argument, Command
 from dmods.commands._walker import help_of, list_of, name_argument
 from dmods.commands._walkers import WALKERS, Query, parse_sizes
 from dmods.errors import UsageError
+from dmods.heap.heap import find_heap
 from dmods.heap.no_heap import no_heap
-from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
 from dmods.report import Column, Report, Table
 from dmods.target import Target

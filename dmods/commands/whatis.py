@@ -21,9 +21,9 @@ from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, Block
 from dmods.heap.blocks import STATES, arena_name
 from dmods.heap.content import Content, describe_content
 from dmods.heap.guards import verify
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.holders import Holder, find_holders
 from dmods.heap.locate import AddressFinder, address_finder
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
 from dmods.process.shapes import STACK_COLUMNS, holder_value
 from dmods.records.callers import Callers

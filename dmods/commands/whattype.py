@@ -14,7 +14,7 @@ from dmods.graph.types.typed_rows import IN_POOL
 from dmods.graph.types.typegraph import ALIKE, PooledObject, TypeGraph, debug_problems, find_typegraph
 from dmods.heap.block import FREE, Block
 from dmods.heap.content import describe_content
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 

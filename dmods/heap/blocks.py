@@ -7,7 +7,7 @@ from typing import Optional
 
 from dmods.allocators.numbers import arena_name
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 
 __all__ = ["EVERYWHERE", "STATES", "addresses", "arena_name", "arena_of", "runs_of"]
 

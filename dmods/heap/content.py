@@ -11,7 +11,7 @@ from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass, field
 from dmods.base.named_tuple import NamedTuple
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.text_bytes import without_addresses
 from dmods.heap.texts import MOST_READ, MOST_SHOWN, printable, text_in
 from dmods.process.addresses import describe_code

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dmods.allocators.vocabulary import Damage
 from dmods.base.hexdump import ROW, HexRow, hex_rows
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 
 __all__ = ["Damage", "damages", "hexdump"]
 

@@ -15,7 +15,7 @@ from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass, field
 from dmods.base.named_tuple import NamedTuple
 from dmods.heap.block import FREE, OWN, Block
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.records.model import Entry, Guards, Recording, record, transaction
 from dmods.records.sources import allocation_records
 from dmods.target import Target

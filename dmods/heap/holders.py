@@ -9,8 +9,8 @@ from dmods.base.dataclass import dataclass
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.locate import AddressFinder
-from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.roots.signal_frames import integers_in_signal_frames
 from dmods.process.vectors import lanes
 

@@ -32,7 +32,7 @@ _BATCH = 65536
 
 @dataclass(frozen=True)
 class Start:
-    """What the bytes of a heap are read with: the roots, Python's collector, and words that nothing uses."""
+    """The roots, Python's collector, and words that nothing uses: the bytes of a heap are read with these."""
 
     survey: Survey
     follow: Follow

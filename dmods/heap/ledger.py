@@ -24,8 +24,8 @@ from dmods.base.dataclass import dataclass
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE
+from dmods.heap.heap import find_heap
 from dmods.heap.mapping_kinds import classify_mappings
-from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import leak_verdict
 from dmods.process.untouched import untouched
 from dmods.target import Target

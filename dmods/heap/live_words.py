@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dmods import _engine
 from dmods.base.ranges import Ranges
 from dmods.heap.block import LIVE, OWN
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 
 
 class LiveWords:

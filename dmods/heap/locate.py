@@ -14,9 +14,9 @@ from dmods.base.class_names import plain_class
 from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.content import class_of
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.index import Index
 from dmods.heap.marks import Marks
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.thread_places import ThreadPlaces
 from dmods.process.addresses import describe_code, module_at
 from dmods.process.mappings import mapping_at

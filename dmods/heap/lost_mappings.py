@@ -18,10 +18,10 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.heap.block import LIVE, OWN
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.live_words import LiveWords
 from dmods.heap.loose_mappings import Loose, loose_mappings
 from dmods.heap.mapping_kinds import classify_mappings
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.roots.hidden_pointers import jump_buffer_values
 from dmods.heap.signal_stacks import signal_stack_sizes
 from dmods.heap.verdict import leak_verdict

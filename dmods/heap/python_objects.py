@@ -10,7 +10,7 @@ from dmods.allocators.vocabulary import PYTHON
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.target import Target
 
 Census = tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int, bool]]]

@@ -10,7 +10,7 @@ from typing import Optional
 from dmods.allocators.vocabulary import Place
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.process.mappings import mapping_at
 from dmods.process.stack_bounds import pthread_reach
 from dmods.process.threads import LiveStack, ThreadStack, live_stacks, stacks_of

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dmods.base.cached import cached
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.live_words import LiveWords
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.ended_threads import EndedThread, unjoined_threads
 from dmods.process.stack_bounds import pthread_reach
 from dmods.process.threads import ThreadStack, stacks_of

@@ -14,7 +14,7 @@ from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.heap.block import LIVE
 from dmods.heap.foreign import foreign_malloc, passing_malloc
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.modules.data import module_data
 from dmods.modules.find import writable_segments
 from dmods.process.addresses import module_at

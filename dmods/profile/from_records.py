@@ -10,7 +10,7 @@ from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
 from dmods.graph.owners.heap_owners import Owners, find_owners
 from dmods.graph.types.block_kinds import Types, find_types
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.profile.code import Locations
 from dmods.profile.model import UNKNOWN, Label, Profile, Raw, Sample
 from dmods.records.callers import Callers

@@ -12,9 +12,9 @@ from dmods.base.sizes import human_size
 from dmods.finding import CannotCheck
 from dmods.graph.owners.heap_owners import Owners, find_owners
 from dmods.heap.damage import Damage, damages
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.locate import AddressFinder, quick_finder
 from dmods.heap.mapping_content import Content, large_mappings
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, leak_verdict
 from dmods.modules.lines import source_lines
 from dmods.process.cause import Cause, find_cause

@@ -25,9 +25,9 @@ from dmods.graph.suspects.subject import named_place
 from dmods.graph.suspects.suspect import FEW_WORTH, WORTH
 from dmods.graph.types.block_types import common_type
 from dmods.heap.block import LIVE, Block
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.mapping_content import Content, content_of
 from dmods.heap.mapping_kinds import classify_mappings
-from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import leak_verdict
 from dmods.triage.answer import Holder
 from dmods.triage.facts import MOST_TYPED, ProcessFacts

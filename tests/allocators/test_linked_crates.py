@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from tests.corekit import kernel_core
 
 CRATE = Path(__file__).parent / "holder"

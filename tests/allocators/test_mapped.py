@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dmods import _engine
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import cores, judge
 from fixtures.heaps import glibc
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, cores, debian, programs_at_work, software
 from tests.corekit import compile_c, kernel_core
 

@@ -11,7 +11,7 @@ import pytest
 from dmods.allocators.pymalloc.heap import PymallocHeap
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT, OWN
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, cores, jemallocs, mimallocs, tcmallocs, userlands
 from fixtures.heaps import others
 

@@ -13,7 +13,7 @@ import pytest
 from dmods.allocators.numbers import NO_ARENA
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, jemallocs, tcmallocs
 from fixtures.heaps import glibc
 from tests.allocators.mimalloc.test_damage import offset, place, write

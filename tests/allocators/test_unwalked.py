@@ -9,7 +9,7 @@ from typing import Optional
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import cores, judge, musls, userlands
 from fixtures.programs import PROGRAMS
 from tests import quick

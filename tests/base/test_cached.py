@@ -11,8 +11,8 @@ import pytest
 from dmods.base.cached import cached, forget
 from dmods.command import find_command
 from dmods.corefile.target import CoreFile
+from dmods.heap.heap import find_heap
 from dmods.heap.locate import address_finder
-from dmods.heap.process_heap import find_heap
 from dmods.process.unwind import walk
 from fixtures.heaps import glibc
 from tests.corekit import HERE, compile_c, kernel_core

@@ -15,7 +15,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import audited, cores
 from fixtures.truth import Truth
 from tests.auditkit import Told, answer, callers, functions, text

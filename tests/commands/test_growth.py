@@ -13,8 +13,8 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
 from dmods.graph.growth import core_order
+from dmods.heap.heap import find_heap
 from dmods.heap.ledger import HEAP
-from dmods.heap.process_heap import find_heap
 from fixtures import answers, audited, growths
 from fixtures.growths import Run
 

@@ -15,7 +15,7 @@ import pytest
 from dmods.allocators.glibc import bins
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.report import Report
 from fixtures import answers, audited
 from fixtures.cores import CoreSet, gcore, take
@@ -154,7 +154,7 @@ def test_the_damage_ends_where_the_next_block_begins(mode: str) -> None:
 def test_all_other_blocks_are_known(mode: str) -> None:
     program, _, name = mode.rpartition(" ")
     core = take(program or "smash", mode=name)
-    blocks = {block.address: block.size for block in find_heap(CoreFile(str(core.core))).blocks(LIVE)}
+    blocks = {block.address: block.size for block in find_heap(CoreFile(str(core.core))).index.blocks(LIVE)}
     said = {b.address: b.usable for b in core.truth.blocks.values() if b.state in ("live", "direct")}
     wrong = {address for address, usable in said.items() if blocks.get(address) != usable}
     # A size that is too small leaves a part of its block over. No other block may be lost or appear.

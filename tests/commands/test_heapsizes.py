@@ -10,7 +10,7 @@ import pytest
 from dmods.commands.heapsizes import class_of, classify
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.report import Report
 from fixtures import answers
 from fixtures.cores import take

@@ -17,7 +17,7 @@ from dmods.errors import UsageError
 from dmods.graph.owners.heap_owners import find_owners
 from dmods.graph.types.block_kinds import find_types
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, audited
 from tests.corekit import kernel_core
 

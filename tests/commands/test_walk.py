@@ -9,7 +9,7 @@ import pytest
 from dmods.commands._walkers import WALKERS
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.report import Report, Value
 from fixtures import answers, cores
 from fixtures.heaps import glibc

@@ -11,7 +11,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.output.render import render
 from dmods.process.unwind import unwind
 from dmods.report import Report

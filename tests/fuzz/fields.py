@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from dmods.allocators.glibc.structures import Arena
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import FREE, LIVE
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.records.auditor import SIZE, parse
 from fixtures.heaps import glibc, jemalloc_heaps
 

@@ -24,7 +24,7 @@ from dmods.commands._records import address_of
 from dmods.commands._walkers import WALKERS
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.machine import doctor
 from dmods.records.sources import allocation_records
 from fixtures import answers

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from dmods.corefile.target import CoreFile
 from dmods.graph.types.typegraph import TypeGraph
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.records.callers import Callers
 from dmods.records.model import Stack
 

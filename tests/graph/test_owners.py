@@ -14,7 +14,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.graph.owners.heap_owners import ALONE, FREE_, LEAKS, NEVER, OWN_, SHARED, TOP_, find_owners
 from dmods.graph.owners.root_paths import path_to
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.verdict import NO_VERDICT
 from dmods.profile import flame
 from dmods.profile.holders import Holders

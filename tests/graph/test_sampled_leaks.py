@@ -10,7 +10,7 @@ from dmods.corefile.target import CoreFile
 from dmods.graph.types import typed_rows
 from dmods.graph.types.block_kinds import Types
 from dmods.graph.types.typegraph import SampledLeaks, sampled_leaks
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers
 from fixtures.bench import debug
 from tests.graph.typed import Dumped, dump

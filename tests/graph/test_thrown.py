@@ -10,7 +10,7 @@ from typing import Optional
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers
 from tests.corekit import dumped_in, kernel_core
 from tests.graph.typed import HERE, Told, told_in

@@ -12,7 +12,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
 from dmods.graph.types.typegraph import find_typegraph
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers
 from tests.graph.typed import Dumped, compared, dump, graph_of, libcxx, libstdcxx, plain
 

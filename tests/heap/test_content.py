@@ -12,7 +12,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import FREE, LIVE
 from dmods.heap.content import Content, class_of, describe_content
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.texts import string_in, text_in
 from fixtures import cores
 from tests.corekit import HERE, kernel_core

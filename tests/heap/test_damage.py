@@ -11,7 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.verdict import NO_VERDICT
 from fixtures import answers, audited, cores
 from tests.corekit import HERE, compile_c, kernel_core

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dmods.heap.block import DIRECT, INDIRECT
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, cores, jemallocs, judge, mimallocs, tcmallocs
 from fixtures.cores import CoreSet
 from fixtures.judge import open_core

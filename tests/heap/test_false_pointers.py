@@ -33,8 +33,8 @@ from dmods.heap.false_pointers.libc import (
     stack_sizes,
 )
 from dmods.heap.false_pointers.linker import unchanged_data, version_hashes
+from dmods.heap.heap import find_heap
 from dmods.heap.marks import root_ranges
-from dmods.heap.process_heap import find_heap
 from dmods.modules.auxv import AT_BASE, AT_RANDOM
 from dmods.process.arch import I386, X86_64
 from dmods.target import AddressRange, Module, Thread

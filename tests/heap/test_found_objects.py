@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.process.found_objects import false_pointers
 from tests.corekit import compile_c, kernel_core
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from fixtures import answers, cores, jemallocs, judge, mimallocs, tcmallocs
 from fixtures.cores import CoreSet
 from fixtures.truth import Truth

@@ -10,7 +10,7 @@ import pytest
 from dmods._engine import Image, find_pointers
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.roots.live_memory import readable_ranges
 from fixtures.cores import take
 

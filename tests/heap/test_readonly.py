@@ -9,7 +9,7 @@ from elftools.elf.elffile import ELFFile
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from tests.corekit import HERE, compile_c, gdb_core, kernel_core
 
 _ALL = 0x7F  # a coredump_filter that dumps the pages of files, too

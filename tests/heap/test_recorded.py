@@ -12,7 +12,7 @@ import pytest
 
 from dmods.allocators import directory
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, leak_verdict
 from fixtures import audited, cores, judge, userlands
 from fixtures.cores import CoreSet

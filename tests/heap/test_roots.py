@@ -10,7 +10,7 @@ from elftools.elf.segments import Segment
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.roots.live_memory import readable_ranges
 from tests.corekit import HERE, compile_c, gdb_core, kernel_core
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.survey import survey
 from fixtures import answers, cores
 from fixtures.judge import open_core

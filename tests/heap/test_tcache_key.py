@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures.heaps import glibc
 from tests.corekit import compile_c, kernel_core
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, cores, judge, software
 from fixtures.cores import CoreSet
 from fixtures.heaps import glibc, others

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dmods.heap.block import DIRECT, LIVE
 from dmods.heap.follow import Follow
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from fixtures import answers, cores, judge
 from tests.corekit import Memory, compile_c, elf64_core, file_note, kernel_core, note, prstatus64
 

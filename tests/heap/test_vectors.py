@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.modules import elf
 from dmods.process.vectors import NT_PRFPREG, NT_X86_XSAVE_LAYOUT, NT_X86_XSTATE
 from fixtures import answers, cores, judge, userlands

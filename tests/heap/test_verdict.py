@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, leak_verdict
 from dmods.output.streaming import Subject
 from fixtures import cores, judge, userlands

@@ -8,7 +8,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from tests.corekit import HERE, compile_c, kernel_core
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.process.name_service import false_pointers
 from tests.corekit import compile_c, dumped_in, kernel_core
 

@@ -12,7 +12,7 @@ import pytest
 
 from dmods.commands._python_greenlets import room
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.greenlets import greenlet_at
 from fixtures import answers, pythons

@@ -10,7 +10,7 @@ import pytest
 
 from dmods._engine import Image
 from dmods.heap.block import DIRECT
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.process.arch import X86_64
 from dmods.runtimes.python.numpy_records import old_records
 from dmods.target import Module, Symbol

@@ -11,7 +11,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.lines import line_of
 from fixtures import answers, pythons

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from dmods.errors import UserError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, pythons
 
 DEBIANS = pytest.mark.thorough("it needs Debian's Pythons")

@@ -12,7 +12,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.graph.owners.heap_owners import find_owners
 from dmods.heap.block import DIRECT, FREE, LIVE
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from fixtures import answers, pythons
 from fixtures.pythons import PythonCore
 from tests.corekit import kernel_core

@@ -21,8 +21,8 @@ from dmods.graph.owners.heap_owners import find_owners
 from dmods.graph.types.block_kinds import Types, size_class
 from dmods.graph.types.outside_heap import Modules, shifts
 from dmods.graph.types.type_row import NOTHING, Amount
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.ledger import Ledger, find_ledger
-from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import heap_verdict
 from dmods.records.callers import Callers
 from dmods.records.model import RecordedThread, Stack

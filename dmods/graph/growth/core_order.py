@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods.graph.growth.same_process import difference
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.modules.auxv import AT_ENTRY, AT_PHDR
 from dmods.target import Module, Target
 

@@ -15,7 +15,7 @@ from dmods.graph.roots.named_roots import named_roots
 from dmods.graph.roots.plain_names import RootNames
 from dmods.graph.suspects.subject import named_place
 from dmods.graph.types.block_types import type_of_block
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 
 _MUCH = 1 << 20  # bytes of growth that are worth a sentence
 

@@ -13,7 +13,7 @@ from dmods.graph.owners.heap_owners import MANY, Owners
 from dmods.graph.roots.named_roots import LEAKED
 from dmods.graph.roots.ranked_root import Root
 from dmods.graph.types.block_kinds import Types
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 
 OWN_KEY = (1 << 64) - 2  # the engine's key of the allocator's own blocks
 OWN_NAME = "the allocator's own"

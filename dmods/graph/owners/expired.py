@@ -22,7 +22,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
 from dmods.graph.types.block_kinds import Types, find_types
 from dmods.heap.block import LIVE
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.target import Target
 
 # libstdc++ and Boost; libc++, in any of its inline namespaces.

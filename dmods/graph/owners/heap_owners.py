@@ -18,9 +18,9 @@ from dmods.graph.roots.ranked_root import Root
 from dmods.graph.types.block_kinds import Types, find_types
 from dmods.graph.types.type_name import TypeName, type_name
 from dmods.graph.types.typegraph import TypeGraph, find_typegraph
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.ledger import find_ledger
 from dmods.heap.no_heap import no_heap
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.target import Target
 
 ALONE, SHARED, LEAKS, FREE_, TOP_, OWN_, NEVER = "alone", "shared", "leaked", "free", "top", "own", "untouched"

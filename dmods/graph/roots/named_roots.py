@@ -23,7 +23,7 @@ from dmods.graph.roots.thread_frames import FrameRoots
 from dmods.graph.roots.unnamed_variables import Joiner
 from dmods.graph.types.typegraph import opened
 from dmods.heap.block import OWN
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
 from dmods.process.stack_bounds import pthread_reach
 from dmods.process.stdio import own_blocks

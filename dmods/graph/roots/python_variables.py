@@ -13,7 +13,7 @@ from dmods.graph.roots.ranked_root import RANK_FRAME, Root
 from dmods.graph.roots.thread_frames import ThreadNames
 from dmods.graph.types.runtime_names import python_names
 from dmods.heap.block import LIVE
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.frame_locals import frame_locals
 from dmods.runtimes.python.runtime import Python, PythonFrame, PythonThread

@@ -10,7 +10,7 @@ from dmods.base.clones import function_of_clone
 from dmods.base.named_tuple import NamedTuple
 from dmods.graph.roots.ranked_root import RANK_FRAME, RANK_NO_FRAME, Root
 from dmods.graph.types.typegraph import opened
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.process.addresses import module_at
 from dmods.process.saved_registers import saved_registers
 from dmods.process.threads import LiveStack, LiveStackFinder

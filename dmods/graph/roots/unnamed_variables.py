@@ -18,7 +18,7 @@ from typing import Optional
 
 from dmods._engine import find_pointers
 from dmods.heap.block import Block
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 
 _NEAR = 128  # bytes: the largest variable whose words are joined. A deque has 80
 _MOST_WORDS = 1 << 12  # that are looked at in a process; others are joined by nothing

@@ -13,7 +13,7 @@ from typing import Optional
 
 from dmods.base.dataclass import dataclass, replace
 from dmods.heap.block import Block
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.process.mappings import mapping_at
 from dmods.target import Target
 

@@ -13,7 +13,7 @@ from typing import Optional
 from dmods.base.regex import regex
 from dmods.errors import FaultError
 from dmods.heap.block import FREE, Block
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.texts import string_in
 from dmods.process.mappings import is_named_memory, mapping_at
 

@@ -15,7 +15,7 @@ from dmods.graph.owners.heap_owners import Kind, Owners
 from dmods.graph.suspects.subject import counted_kind
 from dmods.heap.block import Block
 from dmods.heap.content import describe_content
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.text_bytes import without_addresses
 from dmods.heap.texts import counted_text, domain_name, printable
 

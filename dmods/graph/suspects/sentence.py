@@ -15,7 +15,7 @@ from dmods.graph.suspects.subject import among_them, named_kinds
 from dmods.graph.suspects.suspect import Words
 from dmods.graph.types.block_types import functions_in, type_of_block
 from dmods.heap.block import Block
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 KEEPS = "the outermost block that keeps so much alive"

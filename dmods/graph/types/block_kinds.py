@@ -21,8 +21,8 @@ from dmods.graph.types.runtime_names import go_names, python_types
 from dmods.graph.types.type_name import TypeName
 from dmods.graph.types.type_row import TypeRow, kind_id, named_so, short_length
 from dmods.graph.types.types_from_marks import Key, Names, labelled
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.index import engine_threads
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.records.callers import Callers
 from dmods.records.model import Stack
 from dmods.target import Target
@@ -132,7 +132,7 @@ class Types:
         return self._names.type(kind)
 
     def rows(self, index: int = 0) -> list[TypeRow]:
-        """Return the types and shapes of one heap with their sums. ``ProcessHeap.leaks`` decides what has leaked."""
+        """Return the types and shapes of one heap with their sums. ``Marks`` decides what has leaked."""
         found: dict[tuple[str, str], TypeRow] = {}
         asked = proven_counts(self, index)
         for kind, sums in enumerate(self.kinds.sums(index, self.heaps[index].marks.engine)):

@@ -11,8 +11,8 @@ from dmods.graph.types.block_kinds import find_types
 from dmods.graph.types.typegraph import ALIKE, find_typegraph
 from dmods.heap.block import DIRECT, FREE, Block
 from dmods.heap.content import describe_content
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.leaks.groups import LeakGroup
-from dmods.heap.process_heap import ProcessHeap
 from dmods.process.addresses import describe_code
 from dmods.process.mappings import mapping_at
 from dmods.runtimes.golang.objects import type_at

@@ -6,7 +6,7 @@ from dmods.graph.types.cxx_holders import EXCEPTION_POOL, exception_pools
 from dmods.graph.types.typegraph import find_typegraph
 from dmods.heap.block import FREE, Block
 from dmods.heap.content import Content, describe_content
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.runtimes.golang.objects import type_at
 
 

@@ -16,7 +16,7 @@ from dmods.base.words import Words
 from dmods.graph.types.outside_heap import Modules
 from dmods.graph.types.type_name import TypeName, type_name
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.texts import printable
 from dmods.process.addresses import module_at
 from dmods.target import Target

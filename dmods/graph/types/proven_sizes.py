@@ -7,7 +7,7 @@ from typing import Optional, Protocol
 
 from dmods import _engine
 from dmods.graph.types.type_name import TypeName
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.target import Target
 
 

@@ -12,7 +12,7 @@ from dmods._engine import Labels, PythonNames, find_python_names, python_labels
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
 from dmods.graph.types.type_name import TypeName
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.runtimes.python.find import find_python
 from dmods.target import Target
 

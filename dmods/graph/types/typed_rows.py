@@ -15,8 +15,8 @@ from dmods.graph.types.proven_sizes import proven_counts
 from dmods.graph.types.type_name import TypeName, type_name
 from dmods.graph.types.type_row import NOTHING, Amount, TypeRow, named_so, short_length, type_id
 from dmods.graph.types.typegraph import ALIKE, CONFIDENCE, TypeGraph, find_typegraph, opened, sampled_leaks
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.leaks.groups import NO_STACK, LeakGroup, group_of_kind
-from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Callers
 from dmods.target import Target
 
@@ -188,7 +188,7 @@ def leaks_by_type(heap: ProcessHeap, callers: Callers, sample: bool = False) -> 
     For a heap without allocation records. With ``sample``, the types in a large heap are those of some blocks of each
     group: to find those of all blocks takes several times as long as to find the leaks.
     """
-    if not heap.leaks().direct_count or heap.follow.odd or opened(heap.target) is None:
+    if not heap.leaks().direct_count or heap.index.follow.odd or opened(heap.target) is None:
         return _shapes_of_leaks(heap, callers)
     types = Types([heap], direct=True)
     nobody = callers.caller(NO_STACK)

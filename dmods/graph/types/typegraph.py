@@ -22,7 +22,7 @@ from dmods.errors import UsageError
 from dmods.graph.types.cxx_holders import managed_types
 from dmods.graph.types.type_name import vtable_confidence
 from dmods.heap.block import Block
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.modules.by_address import modules_by_address
 from dmods.modules.debuginfod import debuginfod_file
 from dmods.modules.lines import source_lines

@@ -19,7 +19,7 @@ from dmods import _engine
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
 from dmods.graph.types.type_name import Mark, TypeName
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.target import Target
 
 #: The key of a label, and the name for each: see ``_engine.Labels.sizes``.

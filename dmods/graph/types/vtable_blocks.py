@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Callable, Optional
 
 from dmods import _engine
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 
 _MOST_ASKED = 16  # times that all pointers of a heap are looked at
 _MOST_POINTERS = 16  # to one block

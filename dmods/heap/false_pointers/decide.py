@@ -7,7 +7,7 @@ Four other places decide about words that this one cannot see, because they lie 
   are hidden while marking. A block that only they hold is doubtful.
 * ``Heap.dead`` of an allocator, ``process/stdio.py``, ``process/found_objects.py``, ``process/name_service.py`` and
   ``heap/collector.py``: words that an allocator, glibc's stdio or name service, ld.so or CPython wrote into its own
-  structures, or left there from an earlier use of the memory. ``ProcessHeap`` buries them before the pass.
+  structures, or left there from an earlier use of the memory. ``index.find_start`` takes them out before the pass.
 * ``heap/dead_stacks.py``: all words below a stack pointer.
 """
 

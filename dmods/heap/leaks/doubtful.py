@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.heap.block import Block
+from dmods.heap.heap import ProcessHeap
 from dmods.heap.index import LOST_CACHE
 from dmods.heap.leak_totals import Leaks
 from dmods.heap.marks import BESIDE_ENDS, BY_ENDS
-from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.roots.signal_frames import integers_in_signal_frames
 from dmods.process.vectors import lanes
 

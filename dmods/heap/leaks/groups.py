@@ -8,7 +8,7 @@ from typing import Optional
 from dmods import _engine
 from dmods.base.dataclass import dataclass, replace
 from dmods.heap.block import DIRECT, Block, allocator_name
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.heap import ProcessHeap
 from dmods.records.callers import Caller, Callers
 from dmods.records.model import Record, Stack, record
 

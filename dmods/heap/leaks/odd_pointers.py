@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.cached import cached
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.leak_totals import Leaks
-from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.target import Target
 
 _LARGEST = 64 << 20  # bytes of a heap: its leaks are found again in less than a second
@@ -22,7 +22,7 @@ _PART = 0.1  # of the leaked blocks, at least
 def odd_notes(heap: ProcessHeap) -> Iterator[str]:
     """Yield a note for each kind of pointer that many of the leaked blocks have."""
     count = _count(heap.leaks())
-    if heap.follow.odd:
+    if heap.index.follow.odd:
         return
     unaligned, tagged = _held(heap)
     if unaligned:
@@ -56,7 +56,7 @@ def _held(heap: ProcessHeap) -> tuple[int, int]:
     least = max(_LEAST, _PART * count)
 
     def held(unaligned: bool, tagged: bool) -> int:
-        follow = heap.follow._replace(unaligned=unaligned, tagged=tagged)
+        follow = heap.index.follow._replace(unaligned=unaligned, tagged=tagged)
         found = count - _count(ProcessHeap(heap.target, follow).leaks())
         return found if found >= least else 0
 

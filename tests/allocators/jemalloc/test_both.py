@@ -10,7 +10,7 @@ import pytest
 from dmods.allocators.jemalloc.numbers import split
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import jemallocs
 from fixtures.heaps import glibc, jemalloc_heaps
 from fixtures.jemallocs import CRATES

@@ -11,7 +11,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import FREE, LIVE, OWN
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.verdict import NO_VERDICT
 from fixtures import _cache, answers, jemallocs
 from fixtures.cores import CoreSet

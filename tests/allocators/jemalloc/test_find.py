@@ -10,7 +10,7 @@ from typing import Any
 from dmods._engine import Image
 from dmods.base.ranges import Ranges
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.modules.data import module_data
 from dmods.target import AddressRange, Module
 from fixtures.heaps import glibc

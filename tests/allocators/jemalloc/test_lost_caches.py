@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, jemallocs
 from tests.allocators.jemalloc.test_truth import open_core, problems_of
 

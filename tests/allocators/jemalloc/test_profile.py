@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.records.callers import Callers
 from dmods.records.sources import allocation_records
 from fixtures import answers, jemallocs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dmods.allocators.jemalloc import stats
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import cores, software
 from fixtures.heaps import jemalloc_heaps
 

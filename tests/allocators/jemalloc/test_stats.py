@@ -9,7 +9,7 @@ import pytest
 from dmods.allocators.jemalloc import stats
 from dmods.allocators.jemalloc.stats import Usage
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, jemallocs
 from fixtures.cores import CoreSet
 from fixtures.heaps import jemalloc_heaps

@@ -9,7 +9,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
 from fixtures.heaps import jemalloc_heaps

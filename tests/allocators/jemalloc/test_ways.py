@@ -7,7 +7,7 @@ from typing import Optional
 import pytest
 
 from dmods.allocators.jemalloc.numbers import split
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
 from fixtures.heaps import jemalloc_heaps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, audited, cores, judge
 from fixtures import mimallocs as kit
 from fixtures.cores import CoreSet

@@ -18,7 +18,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers
 from fixtures import mimallocs as kit
 from tests.allocators.mimalloc.test_damage import offset, place

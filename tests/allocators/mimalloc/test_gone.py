@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import cores, judge
 from fixtures import mimallocs as kit
 from tests.allocators.mimalloc.test_damage import offset, place

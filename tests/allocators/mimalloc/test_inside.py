@@ -11,7 +11,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, judge, userlands
 from fixtures import mimallocs as kit
 from fixtures.cores import CoreSet, build, taken

@@ -10,7 +10,7 @@ import pytest
 
 from dmods.allocators.mimalloc.find import version
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import cores
 from fixtures import mimallocs as kit
 from tests.corekit import compile_c, kernel_core

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dmods.heap.follow import Follow
-from dmods.heap.process_heap import find_heap, find_heap_as
+from dmods.heap.heap import find_heap, find_heap_as
 from fixtures import judge
 from fixtures import mimallocs as kit
 

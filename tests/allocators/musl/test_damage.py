@@ -13,7 +13,7 @@ import pytest
 from dmods import _engine
 from dmods.corefile.target import CoreFile
 from dmods.errors import DmodsError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.modules.data import module_data
 from dmods.modules.elf import parse
 from fixtures import answers, judge, musls

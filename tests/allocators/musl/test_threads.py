@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dmods.base.words import Words
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.process.threads import stacks_of
 from dmods.process.tls import dtv_blocks
 from fixtures import judge, musls

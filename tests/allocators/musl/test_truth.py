@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import answers, judge, musls
 from fixtures.cores import CoreSet
 from fixtures.heaps import others

@@ -11,7 +11,7 @@ import pytest
 from dmods.allocators.pymalloc.heap import PymallocHeap
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT, LIVE, OWN
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.survey import survey
 from fixtures import answers, pythons
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import judge, tcmallocs
 from fixtures.heaps import others
 from tests.allocators.tcmalloc.test_truth import walked

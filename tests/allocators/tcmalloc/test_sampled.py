@@ -11,7 +11,7 @@ import pytest
 
 from dmods.allocators.tcmalloc.walked import walked
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.modules.auxv import AT_RANDOM
 from dmods.modules.data import module_data
 from dmods.process.arguments import variable

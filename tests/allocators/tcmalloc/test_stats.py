@@ -10,7 +10,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import FREE
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import cores, judge, tcmallocs
 from fixtures.cores import CoreSet
 from fixtures.tcmallocs import FULL, MINIMAL

@@ -10,7 +10,7 @@ import pytest
 
 from dmods.allocators.tcmalloc.heap import Tcmalloc
 from dmods.heap.follow import Follow
-from dmods.heap.process_heap import ProcessHeap, find_heap, find_heap_as
+from dmods.heap.heap import ProcessHeap, find_heap, find_heap_as
 from fixtures import judge, tcmallocs
 from fixtures.cores import CoreSet
 from fixtures.heaps import others

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from fixtures import gos, userlands
 from fixtures.limits import HANG
 from tests.runtimes.golang import test_goroutines, test_heap

@@ -18,7 +18,7 @@ from dmods.allocators.golang.heap import GoBlocks
 from dmods.base.ranges import Ranges
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.runtimes.golang.mheap import ARENA, find_mheap
 from dmods.runtimes.golang.objects import go_types
 from fixtures import answers, gos

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.runtimes.golang.goroutines import RUNNING, find_goroutines
 from fixtures import answers, cores
 from fixtures.limits import HANG

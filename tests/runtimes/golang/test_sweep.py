@@ -10,7 +10,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import FREE, LIVE
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.heap import ProcessHeap, find_heap
 from fixtures import answers
 from tests import corekit
 from tests.runtimes.golang.test_heap import build, memory_statistics

@@ -57,11 +57,6 @@ class ProcessHeap:
         return self.index.target
 
     @property
-    def follow(self) -> Follow:
-        """Return which words count as pointers."""
-        return self.index.follow
-
-    @property
     def words(self) -> Words:
         """Return the words of the process."""
         return self.index.words
