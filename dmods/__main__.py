@@ -70,6 +70,11 @@ def _run(words: list[str], asked: Asked) -> int:
 
             man.main()
             return 0
+        if words[1] == "json":
+            from dmods.cli.json_page import help_text  # every command, too
+
+            print(help_text(words[2] if len(words) > 2 else None), end="")
+            return 0
         words = [words[1], "--help"]
     if words[0] in ("-l", "--long"):
         words = ["dmods", *words]

@@ -51,6 +51,11 @@ class Column:
         """Return the text above the column."""
         return self.title or self.name.upper()
 
+    @property
+    def is_words(self) -> bool:
+        """Return whether text shows the values as words, which stand to the left."""
+        return self.kind in ("text", "flag")
+
 
 @dataclass(frozen=True)
 class Schema:

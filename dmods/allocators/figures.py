@@ -7,10 +7,18 @@ from collections.abc import Iterator, Sequence
 from dmods.allocators.vocabulary import ADVICE_BYTES, ADVICE_SHARE, Statistics, unused
 from dmods.base.sizes import human_size
 from dmods.finding import Finding
-from dmods.report import Column, Table
+from dmods.report import Column, Schema
 
 #: A row of the engine's ``Heap.sizes``: the size, and the blocks that are live, free, leaked, the allocator's own.
 Sizes = Sequence[tuple[int, int, int, int, int]]
+
+FIGURES = Schema(
+    "allocator",
+    "a figure of an allocator that keeps no figures of its own; each allocator has a table",
+    (Column("what", about="in words: blocks or bytes"), Column("value", "count")),
+    when="for such an allocator",
+)
+TOTALS = (Column("*_allocated_bytes", "bytes", when="for such an allocator", about="of that allocator"),)
 
 
 def _used(sizes: Sizes) -> int:
@@ -31,9 +39,8 @@ def statistics(name: str, sizes: Sizes, memory: int, more: Sequence[tuple[str, i
         ("bytes of memory", memory),
         *more,
     ]
-    columns = (Column("what"), Column("value", "count"))
     totals = {f"{name.rsplit(maxsplit=1)[-1]}_allocated_bytes": _used(sizes)}
-    return Statistics([Table("allocator", columns, rows, title=name)], dict(totals))
+    return Statistics([FIGURES.table(rows, title=name)], dict(totals))
 
 
 def usage(name: str, sizes: Sizes, pages: int) -> str:

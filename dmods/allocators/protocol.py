@@ -17,6 +17,7 @@ from dmods.allocators.vocabulary import (
     ArenaRow,
     Checked,
     Damage,
+    Declared,
     Leaked,
     Lost,
     Part,
@@ -446,7 +447,8 @@ class Allocator:
 
     Allocators with a lower ``turn`` look first. Heaps stand in the order of ``place``. ``advice`` says how the memory
     that it keeps can be given back, in a sentence. ``release`` names the call or the setting that gives it back.
-    ``recording`` returns the records that the allocator itself keeps of who allocated its blocks.
+    ``recording`` returns the records that the allocator itself keeps of who allocated its blocks. ``declared`` returns
+    what its heaps' tables and totals look like; without it, the figures are those of `figures`.
     """
 
     name: str
@@ -456,3 +458,4 @@ class Allocator:
     advice: str = ""
     release: str = ""
     recording: Optional[Callable[[Target], Optional[Recording]]] = None
+    declared: Callable[[], Declared] = Declared
