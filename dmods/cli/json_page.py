@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from dmods.cli.reference import anchor, everything, title
-from dmods.command import KERNEL, Command
+from dmods.command import Command
 from dmods.errors import UsageError
 from dmods.output.json import VERSION
 from dmods.report import Column, Schema
@@ -44,9 +44,9 @@ _INTRODUCTION = f"""\
 
 <!-- Made by scripts/docs from the commands themselves: change those. -->
 
-Every command takes `--json` and then writes one object to stdout. [report.schema.json](report.schema.json) describes its
-shape for programs. This page says which tables, columns and totals each command has. `dmods help json` prints the page, and
-`dmods help json NAME` the part about one command.
+Every command takes `--json` and then writes one object to stdout. [report.schema.json](report.schema.json) describes
+its shape for programs. This page says which tables, columns and totals each command has. `dmods help json` prints the
+page, and `dmods help json NAME` the part about one command.
 
 ## The object
 
@@ -55,24 +55,24 @@ shape for programs. This page says which tables, columns and totals each command
 | `version` | integer | {VERSION}: the version of the object, see below |
 | `command` | text | the command; null if the command line does not name one |
 | `target` | text | the dump, `process PID` or `kernel`; null if the command needs none |
-| `tables` | array of objects | each has a `name` and `rows`; a row is an object, whose keys are the columns |
-| `totals` | object | sums and facts about the whole answer; it may be empty if there is nothing to answer |
+| `tables` | array of objects | each has a `name` and `rows`; the keys of a row are the columns |
+| `totals` | object | sums and facts about the whole answer; empty if there are none |
 | `notes` | array of texts | what the dump lacks, and what is left out, for people |
-| `verdict` | object | `possible` (true or false) and `reason` (text, empty if possible); commands that check something have it |
-| `error` | object | `what` and `how` (texts), if the command failed; `tables`, `totals` and `notes` are missing if it could not begin |
+| `verdict` | object | only of commands that check something: `possible` (true or false), and `reason` (a text) |
+| `error` | object | only if the command failed: `what` and `how` (texts) |
 | `status` | integer | the exit status of `dmods NAME`: each command lists its own |
 
-An empty table means that nothing was found only if a verdict is possible. Without a verdict (status 4), tables and totals may
-be missing, and totals may be null.
+A command that could not begin has no `tables`, `totals` and `notes`. An empty table means that nothing was found only
+if a verdict is possible. Without a verdict (status 4), tables and totals may be missing, and totals may be null.
 
-A command that reads addresses (`dmods NAME core -`, or a pipe at mdb's prompt) has the tables for all of them, and one total:
-`addresses`, how many there were. A table may come twice if its columns differ.
+A command that reads addresses (`dmods NAME core -`, or a pipe at mdb's prompt) has the tables for all of them, and one
+total: `addresses`, how many there were. A table comes several times if its columns differ, or if its line says so.
 
 ## What may change
 
 Within one version:
 
-- commands, tables, columns, totals and keys of objects may be added: a program ignores what it does not know;
+- commands, tables, columns, totals and keys may be added: a program ignores what it does not know;
 - the order of tables, of rows without a stated order, and of keys may change;
 - the words of texts for people may change: `notes`, `what`, `how`, `reason`, and sentences in columns;
 - a table may be there in more cases than this page says, and a text may have new values.
@@ -85,9 +85,9 @@ Each of these gets a new version, and a line in CHANGELOG.md:
 
 ## Values
 
-An address is a text, `"0x"` and digits in lower case: some readers of JSON cannot hold 64 bits. Sizes are integers of bytes,
-and exact, also where text shows 1.5M. Percentages go from 0 to 100. Text that is not UTF-8 has each such byte as `\\xNN`.
-Times are nanoseconds of the clock that the column names; those of records count from the start of the recorder's clock.
+An address is a text, `"0x"` and digits in lower case: some readers of JSON cannot hold integers of 64 bits. Sizes are
+integers of bytes, and exact, also where text shows 1.5M. Percentages go from 0 to 100; of growth, below and above. An
+age is in nanoseconds. So is a timestamp, by the clock of who recorded it.
 
 A value is never null, and a column never missing, unless its line says so. "Null if" and "only" say when.
 A name with a star stands for many columns, whose names come from the dump.
@@ -167,7 +167,9 @@ def value_words(column: Column) -> str:
 def _said(column: Column) -> str:
     """Return what the column means, when its value is null, and when it is there."""
     null = f"null if {column.null}" if column.null else ""
-    return "; ".join(filter(None, (column.about, null, f"only {column.when}" if column.when else ""))).replace("|", "\\|")
+    return "; ".join(filter(None, (column.about, null, f"only {column.when}" if column.when else ""))).replace(
+        "|", "\\|"
+    )
 
 
 def help_text(name: str | None) -> str:

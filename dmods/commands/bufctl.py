@@ -50,7 +50,7 @@ COMMAND = Command(
         'says what happened: an allocation or a free. "live" is the block that is allocated now.'
     ),
     run=run,
-    tables=(BRIEF, HEAD),
+    tables=(BRIEF, replace(HEAD, when="with -v")),
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="with the stack, as `bufctl_audit`"),
         Argument(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from dmods.allocators import figures
 from dmods.allocators.directory import allocators
+from dmods.base.dataclass import replace
 from dmods.command import Argument, Command
 from dmods.commands._memory import USES, uses_table
 from dmods.heap.ledger import LEDGER, find_ledger
@@ -80,7 +81,12 @@ def _live(heap: ProcessHeap) -> dict[str, Value]:
 
 def _tables() -> Sequence[Schema]:
     """Return the tables of all allocators, and those of every process."""
-    return (*(schema for one in allocators() for schema in one.declared().figures), figures.FIGURES, _LINES, USES)
+    return (
+        *(schema for one in allocators() for schema in one.declared().figures),
+        figures.FIGURES,
+        _LINES,
+        replace(USES, when="without --glibc"),
+    )
 
 
 def _totals() -> Sequence[Column]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from dmods.base.dataclass import replace
 from dmods.command import KERNEL, Argument, Command
 from dmods.commands._records import BRIEF, CALLER_ARGUMENTS, HEAD
 from dmods.report import Report
@@ -37,7 +38,7 @@ COMMAND = Command(
         "ns since the boot. THRD is the pid. The record of a free object is that of its last free."
     ),
     run=run,
-    tables=(BRIEF, HEAD),
+    tables=(BRIEF, replace(HEAD, when="with -v")),
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="as bufctl_audit shows it"),
         *CALLER_ARGUMENTS,

@@ -33,6 +33,7 @@ ARENAS = Schema(
         Column("fastbin_chunks", "count", hidden=True),
         Column("cached_chunks", "count", hidden=True),
     ),
+    when="for glibc's malloc, without --glibc",
 )
 
 

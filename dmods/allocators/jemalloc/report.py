@@ -30,6 +30,7 @@ ARENAS = Schema(
         Column("small_bytes", "bytes", hidden=True),
         Column("large_bytes", "bytes", hidden=True),
     ),
+    when="for jemalloc",
 )
 CLASSES = Schema(
     "jemalloc_classes",
@@ -45,6 +46,7 @@ CLASSES = Schema(
         Column("bytes", "bytes"),
         Column("used", "percent", title="USED"),
     ),
+    when="for jemalloc",
 )
 
 DECLARED = Declared(
