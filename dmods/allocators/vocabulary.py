@@ -217,7 +217,7 @@ class Statistics:
 
 
 class Declared(NamedTuple):
-    """What an allocator says in JSON: tables and totals of ``Heap.report``, and the tables of ``Heap.tables``."""
+    """The declarations of an allocator: tables and totals of ``Heap.report``, and the tables of ``Heap.tables``."""
 
     figures: Sequence[Schema] = ()
     totals: Sequence[Column] = ()

@@ -17,7 +17,7 @@ from dmods.report import Column, Schema
 #: The kinds of columns (dmods.report.Column), as JSON has them.
 KINDS = {
     "text": "text",
-    "address": 'address: `"0x..."`',
+    "address": "address",
     "bytes": "integer, bytes",
     "size": "integer, bytes",
     "count": "integer",
@@ -31,14 +31,16 @@ KINDS = {
     "texts": "array of texts",
     "counts": "array of integers",
     "sizes": "array of integers, bytes",
-    "addresses": 'array of addresses: `"0x..."`',
+    "addresses": "array of addresses",
     "averages": "array of numbers",
     "object": "object",
     "objects": "array of objects",
     "named_counts": "object: a name, and an integer",
-    "named_addresses": 'object: a name, and an address `"0x..."`',
+    "named_addresses": "object: a name, and an address",
 }
 
+#: The statuses of every command.
+_USUAL = (0, 1, 2)
 _INTRODUCTION = f"""\
 # JSON
 
@@ -56,11 +58,14 @@ page, and `dmods help json NAME` the part about one command.
 | `command` | text | the command; null if the command line does not name one |
 | `target` | text | the dump, `process PID` or `kernel`; null if the command needs none |
 | `tables` | array of objects | each has a `name` and `rows`; the keys of a row are the columns |
-| `totals` | object | sums and facts about the whole answer; empty if there are none |
+| `totals` | object | sums and facts about the whole answer; it may be empty |
 | `notes` | array of texts | what the dump lacks, and what is left out, for people |
 | `verdict` | object | only of commands that check something: `possible` (true or false), and `reason` (a text) |
 | `error` | object | only if the command failed: `what` and `how` (texts) |
-| `status` | integer | the exit status of `dmods NAME`: each command lists its own |
+| `status` | integer | the exit status of `dmods NAME` |
+
+The status is 0 if the command is done, 1 if something cannot be done or a part of the answer is missing, and 2 for a
+wrong command line. Each command lists its others.
 
 A command that could not begin has no `tables`, `totals` and `notes`. An empty table means that nothing was found only
 if a verdict is possible. Without a verdict (status 4), tables and totals may be missing, and totals may be null.
@@ -128,9 +133,8 @@ def _table_names(command: Command) -> str:
 def section(command: Command) -> Iterator[str]:
     """Yield the lines about one command, as Markdown."""
     yield f"## {title(command)}\n"
-    statuses = "; ".join(f"{status} {means}" for status, means in command.statuses().items())
-    verdict = "The answer has a verdict. " if command.verdict else ""
-    yield f"{verdict}Status: {statuses}."
+    more = [f"{status} ({means})" for status, means in command.statuses().items() if status not in _USUAL]
+    yield f"Status: {', '.join([*map(str, _USUAL), *more])}."
     for schema in command.schemas():
         yield f"\n### `{schema.name}`{_when(schema.when)}\n"
         yield f"One row: {schema.row}.\n"
@@ -173,7 +177,7 @@ def _said(column: Column) -> str:
 
 
 def help_text(name: str | None) -> str:
-    """Return the page, or the part about the commands of that name. Raises UsageError where there is none."""
+    """Return the page, or the part about the commands of that name. Raises UsageError for an unknown name."""
     commands = everything()
     if name is None:
         return page(commands)

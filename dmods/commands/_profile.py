@@ -54,17 +54,21 @@ TOTALS = (
 )
 
 
-def _top_schema(keys: Sequence[str]) -> Schema:
-    by = (Column(key, when=f"with --by {key}{' (the default)' if key == FUNCTION else ''}") for key in keys)
-    return Schema("top", "what --by names", (*_NODE, *by), when="with the view top (the default)")
+_TOP_TABLE = Schema(
+    "top",
+    "what --by names",
+    (*_NODE, *(Column(key, when=f"with --by {key}{' (the default)' if key == FUNCTION else ''}") for key in BY)),
+    when="with the view top (the default)",
+)
 
 
-def profile_tables(keys: Sequence[str]) -> tuple[Schema, ...]:
+def profile_tables(keys: Sequence[str] = BY) -> tuple[Schema, ...]:
     """Return the tables of a command whose --by takes these keys."""
-    return (_top_schema(keys), *_CONTEXTS.values(), _WRITTEN)
+    own = [column for column in _TOP_TABLE.columns if column in _NODE or column.name in keys]
+    top = replace(_TOP_TABLE, columns=own) if len(own) < len(_TOP_TABLE.columns) else _TOP_TABLE
+    return (top, *_CONTEXTS.values(), _WRITTEN)
 
 
-_TOP_TABLE = _top_schema(BY)
 FORMS_HELP = (
     "-o writes a file. The end of its name says the form:\n"
     "  .pb.gz            pprof, with functions, lines and labels (go tool pprof x.pb.gz)\n"

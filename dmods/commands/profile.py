@@ -61,7 +61,7 @@ COMMAND = Command(
         "If only samples were recorded, dmods scales them to estimates.\n\n" + FORMS_HELP
     ),
     run=run,
-    tables=profile_tables(BY),
+    tables=profile_tables(),
     totals=TOTALS,
     arguments=(
         *VIEW_ARGUMENTS,

@@ -27,7 +27,7 @@ FINDINGS = Schema(
             about="what another dump of the program has, too: a variable, a caller, a size",
         ),
         Column("remedy_confidence", hidden=True),
-        Column("alternative", hidden=True, null="there is none", about="another explanation"),
+        Column("alternative", hidden=True, null="no other is known", about="another explanation"),
         Column("noticed", hidden=True, null="it is not known", about="who had to do with the memory"),
         Column("hurt", hidden=True, null="it is not known", about="who had to do with the memory"),
         Column("wrote", hidden=True, null="it is not known", about="who had to do with the memory"),

@@ -47,7 +47,7 @@ COLUMNS = Schema(
         Column("local"),
         Column("remote"),
         Column(
-            "held_by", title="HELD BY", about="pid, name and file number of the first process, or why there is none"
+            "held_by", title="HELD BY", about="pid, name and file number of the first process, or why no process has it"
         ),
         Column("held", hidden=True, about="how it is held"),
         Column("owners", "objects", hidden=True, fields=OWNER),

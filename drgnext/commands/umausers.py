@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import cast
 
+from dmods.base.dataclass import replace
 from dmods.command import KERNEL, Argument, Command
 from dmods.commands._records import CALLER_ARGUMENTS, LINES
 from dmods.commands._users import ARGUMENTS, TOTALS, User, caller_key, groups_of, stack_key, users_report, users_schema
@@ -25,7 +26,7 @@ _KEYS = {
     "library": Column("module"),
     "cache": Column("cache"),
 }
-_USERS = users_schema(_KEYS)
+_USERS = replace(users_schema(_KEYS), when="with --source tracks (the default where allocations were recorded)")
 
 
 TRACKS, TAGS = "tracks", "tags"

@@ -54,7 +54,7 @@ WORKS = Schema(
             about="false where it is at least so long",
         ),
         Column("rescuer", "flag", hidden=True),
-        Column("description", hidden=True, null="there is none"),
+        Column("description", hidden=True, null="the work has no description"),
         Column("behind", "objects", hidden=True, about="works that must wait for the same worker", fields=BEHIND),
         Column("flusher", "count", hidden=True, null="no task waits for it"),
         Column("stack", "objects", hidden=True, null="no worker runs it, or -v is not given", fields=FRAME),
