@@ -64,7 +64,7 @@ class Process(Protocol):
     def guard_intact(self, block: Block) -> Optional[bool]: ...
 
 
-class Teller(Protocol):
+class Describer(Protocol):
     """Whoever describes addresses in words: ``heap.AddressFinder``."""
 
     def thread_named(self, tid: Optional[int]) -> str: ...
@@ -280,7 +280,7 @@ class Heap:
 
     # -- addresses ------------------------------------------------------------------------------------------------
 
-    def place(self, teller: Teller, address: int) -> Optional[Place]:
+    def place(self, describer: Describer, address: int) -> Optional[Place]:
         """Return what an address is that is in no block. None: it is not in this heap's memory."""
         if address not in Ranges(self.owned):
             return None
@@ -288,7 +288,7 @@ class Heap:
         if stack is not None:
             return Place("stack", f"on {stack}", stack)
         text = self.where(address) or f"in memory of {self.name}, in no block"
-        return Place("slack", f"{text}{teller.behind(address)}", f"memory of {self.name} in no block")
+        return Place("slack", f"{text}{describer.behind(address)}", f"memory of {self.name} in no block")
 
     def stack_at(self, address: int) -> Optional[str]:
         """Return the stack in use of the heap's runtime that holds the address, in words, or None."""
@@ -309,9 +309,9 @@ class Heap:
         del address
         return None
 
-    def holding(self, teller: Teller, block: Block) -> str:
+    def holding(self, describer: Describer, block: Block) -> str:
         """Return what holds a free block: "in the tcache of thread 123"."""
-        del teller
+        del describer
         return self.holder(block.address) or "in its slot"
 
     def merged(self, block: Block, address: int) -> Optional[bool]:
@@ -327,9 +327,9 @@ class Heap:
         del address
         return None
 
-    def structure(self, teller: Teller, block: Block) -> Optional[str]:
+    def structure(self, describer: Describer, block: Block) -> Optional[str]:
         """Return which of the allocator's own structures the block is: "the tcache of thread 123". None: none."""
-        del teller, block
+        del describer, block
         return None
 
     @property

@@ -129,8 +129,8 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
             continue
         for each in finding.evidence[: (2 if number == 1 else 1) if screen.PLACES not in without else 0]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
-        if number == 1 and finding.hands.known and screen.WHO not in without:
-            yield (f"   who: {_cut(finding.hands.text)}",)
+        if number == 1 and finding.parties.known and screen.WHO not in without:
+            yield (f"   who: {_cut(finding.parties.text)}",)
         yield (f"   do ({finding.remedy_confidence}): {finding.remedy}",)
         if number == 1 and finding.alternative and screen.OTHER not in without:
             yield (f"   or: {_cut(finding.alternative)}",)
@@ -196,7 +196,7 @@ def _row(number: int, finding: Finding) -> tuple[Value, ...]:
         finding.subject or None,
         finding.remedy_confidence,
         finding.alternative or None,
-        *(text or None for text in finding.hands),
+        *(text or None for text in finding.parties),
     )
 
 
