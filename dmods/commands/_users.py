@@ -185,7 +185,7 @@ def users_report(
     """
     by_stack = args.by == "stack"
     shown = [group for group in groups if group.bytes >= args.min][: None if args.all else args.top]
-    of_key = [column for column in schema.columns if args.by in column.when or not column.when]
+    of_key = [column for column in schema.columns if f"--by {args.by}" in column.when or not column.when]
     columns = [replace(column, hidden=not args.lines) if column.name == SOURCE.name else column for column in of_key]
     rows = [_row(callers, group, everything, by_stack) for group in shown]
     report = Report([schema.table(rows, columns, footer=_footer(groups, shown, everything))])
