@@ -84,8 +84,10 @@ class Schema:
         return self.table([tuple(value for _name, value in known)], shown, style="record", **layout)
 
     def _column(self, name: str) -> Column:
+        """Return the column of that name. An undeclared one is text; tests find it."""
         own = next((column for column in self.columns if column.name == name), None)
-        return own or replace(next(column for column in self.columns if "*" in column.name), name=name)
+        star = next((column for column in self.columns if "*" in column.name), Column(name))
+        return own or replace(star, name=name)
 
 
 @dataclass

@@ -158,6 +158,8 @@ def test_a_record_takes_names_from_the_dump() -> None:
         ("pid", "count", "pid"),
     ]
     assert list(table.rows) == [(16, 3)]
+    plain = Schema("one", "a thing", (Column("pid", "count"),)).record([("undeclared", "x")])
+    assert [(column.name, column.kind) for column in plain.columns] == [("undeclared", "text")]
 
 
 def _add_column(answer: dict[str, Any]) -> None:
