@@ -23,9 +23,9 @@ class Column:
 
     The kinds that text shows are "text", "address" (hex; "0x..." in JSON), "bytes", "size" (bytes: 1.5M in text, exact
     in JSON), "count", "percent" (a float from 0 to 100), "share" (the same, with two decimals, as pprof has it), "time"
-    (ns; hex in text, as mdb shows timestamps) and "seconds". The other kinds are for JSON alone: "flag" (true or
-    false), "ns", lists ("texts", "counts", "sizes", "addresses"), "object" and "objects" with the keys of ``fields``,
-    and objects whose keys are names that the dump gives ("named_counts", "named_addresses").
+    (ns; hex in text, as mdb shows timestamps), "seconds" and "hours". The other kinds are for JSON alone: "flag" (true
+    or false), "ns", lists ("texts", "counts", "sizes", "addresses", "averages"), "object" and "objects" (their keys are
+    in ``fields``), and objects whose keys are names that the dump gives ("named_counts", "named_addresses").
 
     ``width`` is a least width: mdb's users know some layouts by heart. A column without a name is an empty place in
     text.
