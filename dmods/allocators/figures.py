@@ -12,13 +12,14 @@ from dmods.report import Column, Schema
 #: A row of the engine's ``Heap.sizes``: the size, and the blocks that are live, free, leaked, the allocator's own.
 Sizes = Sequence[tuple[int, int, int, int, int]]
 
+_WHEN = "for allocators that keep no figures of their own"
 FIGURES = Schema(
     "allocator",
-    "a figure of an allocator that keeps no figures of its own; each allocator has a table",
+    "a figure of the allocator; each allocator has a table",
     (Column("what", about="in words: blocks or bytes"), Column("value", "count")),
-    when="for such an allocator",
+    when=_WHEN,
 )
-TOTALS = (Column("*_allocated_bytes", "bytes", when="for such an allocator", about="of that allocator"),)
+TOTALS = (Column("*_allocated_bytes", "bytes", when=_WHEN, about="of that allocator"),)
 
 
 def _used(sizes: Sizes) -> int:

@@ -65,7 +65,7 @@ _KEYS = {
     ANONYMOUS: "other_anonymous", SHARED: "shared", UNNAMED: "unnamed", FILES: "file_data", CODE: "code",
 }  # fmt: skip
 _UNKNOWN_LEAKS = "no verdict on leaks is possible"
-_TOUCHED = {LEAKED: _UNKNOWN_LEAKS, CODE: "the use is code, whose pages are the files' own: always"}
+_TOUCHED = {LEAKED: _UNKNOWN_LEAKS, CODE: "it is code, so always: the pages are the files'"}
 #: What `Ledger.values` gives.
 LEDGER = Schema(
     "memory",
