@@ -62,13 +62,7 @@ def _run(words: list[str], asked: Asked) -> int:
         print(f"dmods {__version__}")
         return 0
     if words[0] == "help":
-        if len(words) == 1:
-            print(_overview())
-            return 0
-        if words[1] == "--man":
-            from dmods.cli import man  # only this needs every command
-
-            man.main()
+        if _helped(words[1:]):
             return 0
         words = [words[1], "--help"]
     if words[0] in ("-l", "--long"):
@@ -85,6 +79,23 @@ def _run(words: list[str], asked: Asked) -> int:
         example = f"for example: dmods findleaks {given[-1]}   (`dmods` lists the commands)" if given else USAGE
         raise UsageError(f"the command comes first, not {name}", example)
     return _command(find_command(name), [*rest, *options], asked)
+
+
+def _helped(words: Sequence[str]) -> bool:
+    """Show the help that is not about one command. Return whether the words ask for such help."""
+    if not words:
+        print(_overview())
+    elif words[0] == "--man":
+        from dmods.cli import man  # only this needs every command
+
+        man.main()
+    elif words[0] == "json":
+        from dmods.cli.json_page import help_text  # every command, too
+
+        print(help_text(words[1] if len(words) > 1 else None), end="")
+    else:
+        return False
+    return True
 
 
 def _options_first(words: list[str]) -> tuple[list[str], list[str]]:

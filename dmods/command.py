@@ -12,15 +12,18 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Union
 
 from dmods.base.dataclass import dataclass, field
 from dmods.errors import UsageError
-from dmods.report import Report
+from dmods.report import Column, Report, Schema
 
 # The first argument is a dmods.target.Target. For a kernel's command it is a drgnext.kernel.dump.target.Kernel. For a
 # command that requires nothing it is None.
 Run = Callable[[Any, argparse.Namespace], Report]
+# A function where the declarations stand in modules that the command seldom needs.
+Schemas = Union[Sequence[Schema], Callable[[], Sequence[Schema]]]
+Totals = Union[Sequence[Column], Callable[[], Sequence[Column]]]
 
 USERLAND, KERNEL = "userland", "kernel"
 #: A kernel's command that also works, with less to say, where the debug information of the kernel is missing.
@@ -57,6 +60,7 @@ class Command:
     `examples` are pairs of a command line and what it shows. `compares`: the command compares its target with older
     cores. They are its argument `base`. In the shell the last of the files is the target. `live`: in the shell it takes
     the number of a live process, too, as its argument `pid`.
+    `tables` and `totals` declare what JSON has; see `schemas` and `sums`. `verdict`: the command checks something.
     """
 
     name: str
@@ -68,7 +72,28 @@ class Command:
     optional: bool = False
     compares: bool = False
     live: bool = False
+    tables: Schemas = ()
+    totals: Totals = ()
+    verdict: bool = False
     examples: Sequence[tuple[str, str]] = field(default=())
+
+    def schemas(self) -> Sequence[Schema]:
+        """Return the tables that JSON may have. Two have one name where the arguments decide on the columns."""
+        return self.tables() if callable(self.tables) else self.tables
+
+    def sums(self) -> Sequence[Column]:
+        """Return the totals that JSON may have."""
+        return self.totals() if callable(self.totals) else self.totals
+
+    def statuses(self) -> dict[int, str]:
+        """Return the exit statuses of the command, with their meanings."""
+        found = {0: "done", 1: "something cannot be done", 2: "wrong command line"}
+        fails = next((name for each in self.arguments for name in each.names if name.startswith("--fail-on-")), None)
+        if fails is not None:
+            found[3] = f"something was found ({fails})"
+        if self.verdict:
+            found[4] = "no verdict is possible"
+        return found
 
     def parser(
         self, before: Sequence[Argument] = (), after: Sequence[Argument] = (), prog: str = ""

@@ -28,7 +28,7 @@ class Evidence(NamedTuple):
     what: str
 
 
-class Hands(NamedTuple):
+class Parties(NamedTuple):
     """Who had to do with the memory that a fault is about. They are kept apart: who noticed it is seldom the culprit.
 
     Each is a phrase, or "" where it is not known. ``wrote`` is who wrote or freed the memory.
@@ -51,7 +51,7 @@ class Hands(NamedTuple):
         return "; ".join(f"{name} {text}" for name, text in (*names, ("held by", self.holds)) if text)
 
 
-NOBODY = Hands()
+NOBODY = Parties()
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Finding:
     what the finding is about in words that another dump of the program has, too: a variable, a caller, a size.
 
     ``confidence`` is that of the diagnosis, ``remedy_confidence`` that of the remedy. ``alternative`` is another
-    explanation, with the evidence for it or against it. ``hands`` says whose memory it was.
+    explanation, with the evidence for it or against it. ``parties`` says whose memory it was.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class Finding:
     check: str = ""
     remedy_confidence: str = LIKELY
     alternative: str = ""
-    hands: Hands = NOBODY
+    parties: Parties = NOBODY
 
     @property
     def order(self) -> tuple[int, int, int, str, str]:
@@ -103,7 +103,7 @@ def fatal(
     next_: Sequence[str] = ("findstack",),
     sure: str = LIKELY,
     or_: str = "",
-    hands: Hands = NOBODY,
+    parties: Parties = NOBODY,
 ) -> Finding:
     """Return a finding about what ended a process. ``sure`` is how sure the remedy is, ``or_`` the alternative."""
     return Finding(
@@ -116,7 +116,7 @@ def fatal(
         tuple(next_),
         remedy_confidence=sure,
         alternative=or_,
-        hands=hands,
+        parties=parties,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, Optional, Union
 
-from dmods.base.dataclass import dataclass, field
+from dmods.base.dataclass import dataclass, field, replace
 
 
 class Address(int):
@@ -19,14 +19,20 @@ Value = Union[int, float, str, None, Sequence[Any], Mapping[str, Any], Callable[
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. ``kind`` tells the renderer what the integers mean.
+    """A column of a table, or a key of an object. ``kind`` says what the values are, in text and in JSON.
 
-    The kinds are "text", "address" (hex; "0x..." in JSON), "bytes", "size" (bytes: 1.5M in text, exact in JSON),
-    "count", "percent" (a float from 0 to 100), "share" (the same, with two decimals, as pprof has it) and "time" (ns;
-    hex in text, as mdb shows timestamps).
+    The kinds that text shows are "text", "address" (hex; "0x..." in JSON), "bytes", "size" (bytes: 1.5M in text, exact
+    in JSON), "count", "percent" (a float from 0 to 100), "share" (the same, with two decimals, as pprof has it), "time"
+    (ns; hex in text, as mdb shows timestamps), "seconds" and "hours". The other kinds are for JSON alone: "flag" (true
+    or false), "ns", lists ("texts", "counts", "sizes", "addresses", "averages"), "object" and "objects" (their keys are
+    in ``fields``), and objects whose keys are names that the dump gives ("named_counts", "named_addresses").
 
     ``width`` is a least width: mdb's users know some layouts by heart. A column without a name is an empty place in
     text.
+
+    docs/JSON.md is made from the rest. ``null`` says where JSON has null: a column without it has none. ``when`` says
+    where the column is there: without it, always. ``about`` says what the name does not. A name with a star stands for
+    many columns, which the dump names.
     """
 
     name: str
@@ -35,16 +41,60 @@ class Column:
     title: str = ""  # the heading in text; ``name`` by default
     hidden: bool = False  # shown in JSON only
     rule: int = 0  # dashes below the heading, as ::memstat has; any column's make a line of them
+    null: str = ""
+    when: str = ""
+    about: str = ""
+    fields: Optional[Schema] = None
 
     @property
     def heading(self) -> str:
         """Return the text above the column."""
         return self.title or self.name.upper()
 
+    @property
+    def is_words(self) -> bool:
+        """Return whether text shows the values as words, which stand to the left."""
+        return self.kind in ("text", "flag")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The declaration of a table of JSON, or of an object in a cell: its name, what a row is, and its columns.
+
+    A command makes each table from its schema, and lists its schemas (``Command.tables``). docs/JSON.md is made from
+    them. ``when`` says where the table is there: without it, always.
+    """
+
+    name: str
+    row: str
+    columns: Sequence[Column]
+    when: str = ""
+
+    def table(
+        self, rows: Iterable[Sequence[Value]], columns: Optional[Sequence[Column]] = None, **layout: Any
+    ) -> Table:
+        """Return the table of these rows, with all columns or with these. ``layout``: see Table."""
+        return Table(self.name, self.columns if columns is None else columns, rows, **layout)
+
+    def record(self, facts: Iterable[tuple[str, Value]], **layout: Any) -> Table:
+        """Return a table of one row: these columns by their names, in this order. Text shows their names."""
+        known = list(facts)
+        columns = [self._column(name) for name, _value in known]
+        shown = [replace(column, title=column.title or column.name) for column in columns]
+        return self.table([tuple(value for _name, value in known)], shown, style="record", **layout)
+
+    def _column(self, name: str) -> Column:
+        """Return the column of that name. An undeclared one is text; tests find it."""
+        own = next((column for column in self.columns if column.name == name), None)
+        star = next((column for column in self.columns if "*" in column.name), Column(name))
+        return own or replace(star, name=name)
+
 
 @dataclass
 class Table:
     """Rows as tuples in the order of the columns. ``rows`` may be any iterable; it is consumed while it is printed.
+
+    A table that JSON has is made from a Schema. Only tables with ``only="text"`` are made without.
 
     ``style`` is one of these. "grid": headings and aligned columns. "plain": no headings, one row a line, cells
     separated by a space. "record": one "heading: value" line for each cell, for the details of one thing. "advice":

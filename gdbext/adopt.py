@@ -64,8 +64,8 @@ def pending() -> None:
 
 def adopt(core: str, *, loaded: bool, executable: Optional[str] = None) -> None:
     """Load `core` with its program and say so in a line. Raises UserError for a file that cannot be read as a core."""
-    from dmods.corefile.kept import plain_path
     from dmods.corefile.target import find_executable
+    from dmods.corefile.unpacked import plain_path
 
     core, said = plain_path(core)
     for each in said:

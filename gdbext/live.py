@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import gdb
 
 from dmods.base.regex import regex
-from dmods.corefile.keepers.common import Context
+from dmods.corefile.crash_handlers.common import Context
 from dmods.corefile.live.context import live_context
 from dmods.corefile.live.process import root_of
 from dmods.errors import FaultError, UserError

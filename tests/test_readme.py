@@ -93,3 +93,12 @@ def test_the_lines_for_a_ci_job(tmp_path: Path, program: str, status: int) -> No
     done = finished("sh", "-c", _ci_block(), cwd=tmp_path, env=environment)
     assert (tmp_path / "core.ci").is_file(), done.stderr
     assert done.returncode == status, done.stdout + done.stderr
+
+
+def test_the_words_have_a_home() -> None:
+    """The glossary is in order, and the modules that it names exist."""
+    rows = re.findall(r"^\| ([a-z ]+) \| (.+) \| `(\S+)` \|$", PAGES["CONTRIBUTING.md"], re.MULTILINE)
+    assert len(rows) >= 40
+    words = [word for word, _meaning, _module in rows]
+    assert words == sorted(set(words))
+    assert [module for _word, _meaning, module in rows if not (ROOT / module).is_file()] == []

@@ -7,10 +7,19 @@ from collections.abc import Iterator, Sequence
 from dmods.allocators.vocabulary import ADVICE_BYTES, ADVICE_SHARE, Statistics, unused
 from dmods.base.sizes import human_size
 from dmods.finding import Finding
-from dmods.report import Column, Table
+from dmods.report import Column, Schema
 
 #: A row of the engine's ``Index.sizes``: the size, and the blocks that are in use, free, the allocator's own.
 Sizes = Sequence[tuple[int, int, int, int]]
+
+_WHEN = "for allocators that keep no figures of their own"
+FIGURES = Schema(
+    "allocator",
+    "a figure of the allocator; each allocator has a table",
+    (Column("what", about="in words: blocks or bytes"), Column("value", "count")),
+    when=_WHEN,
+)
+TOTALS = (Column("*_allocated_bytes", "bytes", when=_WHEN, about="of that allocator"),)
 
 
 def _used(sizes: Sizes) -> int:
@@ -31,9 +40,8 @@ def statistics(name: str, sizes: Sizes, memory: int, more: Sequence[tuple[str, i
         ("bytes of memory", memory),
         *more,
     ]
-    columns = (Column("what"), Column("value", "count"))
     totals = {f"{name.rsplit(maxsplit=1)[-1]}_allocated_bytes": _used(sizes)}
-    return Statistics([Table("allocator", columns, rows, title=name)], dict(totals))
+    return Statistics([FIGURES.table(rows, title=name)], dict(totals))
 
 
 def usage(name: str, sizes: Sizes, pages: int) -> str:

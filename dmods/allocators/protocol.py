@@ -17,6 +17,7 @@ from dmods.allocators.vocabulary import (
     ArenaRow,
     Checked,
     Damage,
+    Declared,
     Lost,
     Part,
     Place,
@@ -85,7 +86,7 @@ class Process(Protocol):
     def guard_intact(self, block: Block) -> Optional[bool]: ...
 
 
-class Teller(Protocol):
+class Describer(Protocol):
     """Whoever describes addresses in words: ``heap.AddressFinder``."""
 
     def thread_named(self, tid: Optional[int]) -> str: ...
@@ -302,7 +303,7 @@ class Heap:
 
     # -- addresses ------------------------------------------------------------------------------------------------
 
-    def place(self, teller: Teller, address: int) -> Optional[Place]:
+    def place(self, describer: Describer, address: int) -> Optional[Place]:
         """Return what an address is that is in no block. None: it is not in this heap's memory."""
         if address not in Ranges(self.owned):
             return None
@@ -310,7 +311,7 @@ class Heap:
         if stack is not None:
             return Place("stack", f"on {stack}", stack)
         text = self.where(address) or f"in memory of {self.name}, in no block"
-        return Place("slack", f"{text}{teller.behind(address)}", f"memory of {self.name} in no block")
+        return Place("slack", f"{text}{describer.behind(address)}", f"memory of {self.name} in no block")
 
     def stack_at(self, address: int) -> Optional[str]:
         """Return the stack in use of the heap's runtime that holds the address, in words, or None."""
@@ -331,9 +332,9 @@ class Heap:
         del address
         return None
 
-    def holding(self, teller: Teller, block: Block) -> str:
+    def holding(self, describer: Describer, block: Block) -> str:
         """Return what holds a free block: "in the tcache of thread 123"."""
-        del teller
+        del describer
         return self.holder(block.address) or "in its slot"
 
     def merged(self, block: Block, address: int) -> Optional[bool]:
@@ -349,9 +350,9 @@ class Heap:
         del address
         return None
 
-    def structure(self, teller: Teller, block: Block) -> Optional[str]:
+    def structure(self, describer: Describer, block: Block) -> Optional[str]:
         """Return which of the allocator's own structures the block is: "the tcache of thread 123". None: none."""
-        del teller, block
+        del describer, block
         return None
 
     @property
@@ -469,7 +470,8 @@ class Allocator:
 
     Allocators with a lower ``turn`` look first. Heaps stand in the order of ``place``. ``advice`` says how the memory
     that it keeps can be given back, in a sentence. ``release`` names the call or the setting that gives it back.
-    ``recording`` returns the records that the allocator itself keeps of who allocated its blocks.
+    ``recording`` returns the records that the allocator itself keeps of who allocated its blocks. ``declared`` returns
+    what its heaps' tables and totals look like; without it, the figures are those of `figures`.
     """
 
     name: str
@@ -479,3 +481,4 @@ class Allocator:
     advice: str = ""
     release: str = ""
     recording: Optional[Callable[[Target], Optional[Recording]]] = None
+    declared: Callable[[], Declared] = Declared

@@ -9,7 +9,7 @@ from dmods._engine import Extents, Slots
 from dmods.base.dataclass import dataclass, field
 from dmods.base.named_tuple import NamedTuple
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, Finding
-from dmods.report import Table, Value
+from dmods.report import Column, Schema, Table, Value
 
 if TYPE_CHECKING:
     from dmods.allocators.block import Block
@@ -214,6 +214,14 @@ class Statistics:
     totals: dict[str, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     sums: dict[str, int] = field(default_factory=dict)
+
+
+class Declared(NamedTuple):
+    """The declarations of an allocator: tables and totals of ``Heap.report``, and the tables of ``Heap.tables``."""
+
+    figures: Sequence[Schema] = ()
+    totals: Sequence[Column] = ()
+    of_block: Sequence[Schema] = ()
 
 
 def unused(

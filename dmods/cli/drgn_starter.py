@@ -13,9 +13,9 @@ from dmods.cli.frontend import MAX_SIZE, become, limit_size, say
 from dmods.command import Argument, command_names
 from dmods.corefile import flattened, kdumps
 from dmods.corefile.flattened import plain_reader_of, reader_of
-from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import find_vmcoreinfo, lacks_vmcoreinfo
 from dmods.corefile.packed import KDUMP, form_of_bytes, head_of, is_dump
+from dmods.corefile.unpacked import plain_path
 from dmods.errors import CorruptError, TruncatedError, UsageError, UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
 from dmods.modules import elf

@@ -209,7 +209,7 @@ def names_process(words: Sequence[str]) -> bool:
 def limit_size(size: Optional[str]) -> None:
     """Set the most that a compressed dump may have when it is unpacked. Raises UserError for a text that is no size."""
     if size is not None:
-        from dmods.corefile.kept import MOST_SIZE, size_of
+        from dmods.corefile.unpacked import MOST_SIZE, size_of
 
         size_of(size)
         os.environ[MOST_SIZE] = size

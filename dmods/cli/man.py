@@ -14,7 +14,7 @@ from dmods.cli.reference import everything, takes_value, usage, value_name
 from dmods.cli.verbs import SHELL_VERBS
 from dmods.command import KERNEL, Argument, Command
 
-_JSON = Argument("--json", action="store_true", help="one JSON object instead of text (docs/report.schema.json)")
+_JSON = Argument("--json", action="store_true", help="one JSON object instead of text (docs/JSON.md)")
 _HELP = Argument("-h", "--help", action="store_true", help="show the arguments and examples")
 
 _DESCRIPTION = """\

@@ -20,10 +20,8 @@ The others are for cores of processes.
 Addresses may be written as `0x...`, a symbol, `symbol+offset` or ``module`symbol+offset``; in gdb and at drgn's prompt
 also as any expression.
 
-Every command takes `-h` and `--json`. The answer is then one object, which [report.schema.json](report.schema.json)
-describes. Its keys are `command`, `target`, `tables`, `totals`, `notes`, `status`, and `verdict` where a command checks
-something. Addresses are `"0x..."` strings, sizes are integers of bytes. A record holds its stack as an array of frames.
-An error is one object too: `command`, `target`, `error` (`what`, `how`) and `status`.
+Every command takes `-h` and `--json`. The answer is then one object. [JSON.md](JSON.md) has the tables and columns of
+each command, and says what may change. [report.schema.json](report.schema.json) describes the object for programs.
 
 The standalone form takes `--exe FILE` and `--sysroot DIR`; DIR is a folder with the other machine's files,
 `/proc/PID/root`, or the image of a container (an OCI image layout, or what `docker save` wrote). `--debuginfod` asks
@@ -38,23 +36,24 @@ to a pipe is not.
 def page(commands: Iterable[Command]) -> str:
     """Return the whole page, as Markdown."""
     found = list(commands)
-    table = [f"| [`{_title(one)}`](#{_anchor(one)}) | {one.summary} |" for one in found]
+    table = [f"| [`{title(one)}`](#{anchor(one)}) | {one.summary} |" for one in found]
     parts = [INTRODUCTION, "\n".join(["| command | what it gives |", "|---|---|", *table])]
     parts += ["\n".join(_section(one)) for one in found]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _title(command: Command) -> str:
+def title(command: Command) -> str:
+    """Return the heading of the command."""
     return f"{command.name} (kernel)" if KERNEL in command.requires else command.name
 
 
-def _anchor(command: Command) -> str:
+def anchor(command: Command) -> str:
     """Return the anchor that Markdown renderers make of the heading."""
-    return _title(command).replace(" ", "-").translate({ord("("): None, ord(")"): None})
+    return title(command).replace(" ", "-").translate({ord("("): None, ord(")"): None})
 
 
 def _section(command: Command) -> Iterator[str]:
-    yield f"## {_title(command)}\n"
+    yield f"## {title(command)}\n"
     yield f"    {' '.join([command.name, *map(usage, command.arguments)])}\n"
     yield command.summary[0].upper() + command.summary[1:] + "."
     if command.description:

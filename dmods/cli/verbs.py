@@ -53,6 +53,6 @@ def about_many_dumps(words: Sequence[str]) -> bool:
 def _is_one_problem(folder: str) -> bool:
     """Return whether a folder is what abrt keeps of one crash, or CRIU of one checkpoint."""
     from dmods.corefile.archives import is_images
-    from dmods.corefile.keepers.abrt import core_in
+    from dmods.corefile.crash_handlers.abrt import core_in
 
     return core_in(folder) is not None or is_images(folder)

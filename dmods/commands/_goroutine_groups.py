@@ -11,7 +11,7 @@ from dmods.base.progress import Progress
 from dmods.commands._goroutines import ShownFrame, frame_name, frames_to_show, stack_values
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.process.unwind import MAX_TOTAL_FRAMES
-from dmods.report import Column, Value
+from dmods.report import Column, Schema, Value
 from dmods.runtimes.golang.clock import trace_state, waited
 from dmods.runtimes.golang.goroutines import Goroutine, function_name, shown
 from dmods.runtimes.golang.unwind import GoStack, stack_of
@@ -20,17 +20,27 @@ from dmods.target import Target
 _MAX_STACKS = 10_000  # each takes a table
 _MOST_NUMBERS = 12  # goroutines of a stack that text names
 
-STACKS = (
-    Column("number", "count", width=5, title="STACK"),
-    Column("count", "count", width=5),
-    Column("state"),
-    Column("top"),
-    Column("made_by", title="MADE BY"),
-    Column("waits", "count", title="WAITS (S)"),
-    Column("goroutines"),
-    Column("ids", hidden=True),
-    *STACK_COLUMNS,
-    Column("end", hidden=True),
+STACKS = Schema(
+    "stacks",
+    "goroutines in one state whose stacks show the same frames",
+    (
+        Column("number", "count", width=5, title="STACK", about="`stack_number` of the table goroutines"),
+        Column("count", "count", width=5),
+        Column("state"),
+        Column("top"),
+        Column("made_by", title="MADE BY"),
+        Column(
+            "waits",
+            "count",
+            title="WAITS (S)",
+            null="none of them waits, or the clock is not known",
+            about="whole seconds, of the one that waits longest",
+        ),
+        Column("goroutines", about="the numbers of the first ones"),
+        Column("ids", "counts", hidden=True, about="their numbers"),
+        *STACK_COLUMNS,
+        Column("end", hidden=True, about="why there are no more frames; `complete`"),
+    ),
 )
 
 

@@ -11,14 +11,18 @@ from dmods.graph.growth.keys import LEAKED_NAME
 from dmods.heap.heap import ProcessHeap
 from dmods.heap.ledger import HEAP, IN_USE, LEAKED, UNJUDGED
 from dmods.heap.verdict import leak_verdict
-from dmods.report import Column, Table, Verdict
+from dmods.report import Column, Schema, Table, Verdict
 
-MEMORY = (
-    Column("use", width=28, title="MEMORY"),
-    Column("old_bytes", "bytes", width=12, title="OLD"),
-    Column("now_bytes", "bytes", width=12, title="NOW"),
-    Column("growth_bytes", "bytes", width=12, title="GROWTH"),
-    Column("each_bytes", hidden=True),
+MEMORY = Schema(
+    "memory",
+    "a use of memory, in the first core and in the last",
+    (
+        Column("use", width=28, title="MEMORY"),
+        Column("old_bytes", "bytes", width=12, title="OLD"),
+        Column("now_bytes", "bytes", width=12, title="NOW"),
+        Column("growth_bytes", "bytes", width=12, title="GROWTH"),
+        Column("each_bytes", "sizes", hidden=True, about="in each core"),
+    ),
 )
 _UNHELD = "blocks that nothing in the dumps holds"
 
@@ -70,7 +74,7 @@ def memory_table(found: Growth, leaks_known: bool) -> Table:
         "touched, code left out": [each.touched for each in ledgers],
     }
     rows = [(use, each[0], each[-1], each[-1] - each[0], each) for use, each in sums.items()]
-    return Table("memory", MEMORY, rows)
+    return MEMORY.table(rows)
 
 
 def without_leaks(change: Change) -> Change:

@@ -8,10 +8,10 @@ from typing import Optional
 from dmods.base.hexdump import ascii_of
 from dmods.commands._records import stack_table, stack_values
 from dmods.heap.guards import AFTER, Change, Overwritten, Verification
-from dmods.process.shapes import STACK_COLUMNS
+from dmods.process.shapes import STACK_COLUMNS, stack_columns
 from dmods.records.callers import Callers
 from dmods.records.model import Stack, Transaction
-from dmods.report import Column, Table, Value
+from dmods.report import Column, Schema, Table, Value
 
 SHOWN = 50  # blocks
 _MOST_CHANGES = 8  # changes of each block in text
@@ -19,25 +19,31 @@ _MOST_TEXT = 16  # bytes of a change in text
 _MOST_JSON = 256  # bytes of a change in JSON
 _EXPECTED_TEXT = 4  # bytes: the auditor's patterns repeat after four
 
-GUARDS = (
-    Column("block", "address", width=16),
-    Column("requested", "bytes", title="ASKED FOR"),
-    Column("side", title="WRITTEN"),
-    Column("offset", "count", title="AT OFFSET"),
-    Column("length", "bytes", title="BYTES"),
-    Column("expected", hidden=True),
-    Column("found", hidden=True),
-    Column("expected_text", title="EXPECTED"),
-    Column("found_text", title="FOUND"),
-    Column("text"),
-    Column("caller", title="ALLOCATED BY"),
-    Column("freed_by"),
-    Column("usable", "bytes", hidden=True),
-    Column("thread", "count", hidden=True),
-    *STACK_COLUMNS,
-    Column("free_thread", "count", hidden=True),
-    Column("free_stack", hidden=True),
-    Column("free_truncated", hidden=True),
+GUARDS = Schema(
+    "guards",
+    "a run of bytes that was written over the guards of a block, or into it after its free",
+    (
+        Column("block", "address", width=16),
+        Column("requested", "bytes", title="ASKED FOR"),
+        Column(
+            "side", title="WRITTEN", about="where the bytes lie: after the end, after the free, or before another block"
+        ),
+        Column("offset", "count", title="AT OFFSET", about="bytes from the start of the block"),
+        Column("length", "bytes", title="BYTES"),
+        Column("expected", hidden=True, about="hexadecimal digits, at most 256 bytes"),
+        Column("found", hidden=True, about="hexadecimal digits, at most 256 bytes"),
+        Column("expected_text", title="EXPECTED", about="the first bytes"),
+        Column("found_text", title="FOUND", about="the first bytes"),
+        Column("text", about="the first bytes found, as ASCII"),
+        Column("caller", title="ALLOCATED BY", null="the stack of the allocation is not known"),
+        Column("freed_by", null="the block was not freed", when="where a block was freed"),
+        Column("usable", "bytes", hidden=True, null="it is not known"),
+        Column("thread", "count", hidden=True, null="it is not known", about="the thread that allocated the block"),
+        *STACK_COLUMNS,
+        Column("free_thread", "count", hidden=True, null="the block was not freed, or it is not known"),
+        *stack_columns("free_", "the block was not freed"),
+    ),
+    when="where guards were overwritten",
 )
 SIDES = {AFTER: "after its end"}
 
@@ -50,13 +56,13 @@ def guards_table(callers: Callers, findings: Sequence[Overwritten], title: str =
         for row in (_row(callers, finding, change) for change in finding.changes[:_MOST_CHANGES])
     ]
     freed = any(finding.side != AFTER for finding in findings)
-    columns = [column for column in GUARDS if freed or column.name != "freed_by"]
+    columns = [column for column in GUARDS.columns if freed or column.name != "freed_by"]
     if not freed:
         rows = [row[:_FREED_BY] + row[_FREED_BY + 1 :] for row in rows]
-    return Table("guards", columns, rows, title=title)
+    return GUARDS.table(rows, columns, title=title)
 
 
-_FREED_BY = next(index for index, column in enumerate(GUARDS) if column.name == "freed_by")
+_FREED_BY = next(index for index, column in enumerate(GUARDS.columns) if column.name == "freed_by")
 
 
 def _row(callers: Callers, finding: Overwritten, change: Change) -> tuple[Value, ...]:

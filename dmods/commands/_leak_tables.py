@@ -10,7 +10,7 @@ from dmods.base.sizes import human_size
 from dmods.commands._records import SOURCE
 from dmods.heap.verdict import NO_VERDICT
 from dmods.process.shapes import STACK_COLUMNS
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 
 MOST_DETAILS = 32  # searching all memory for pointers to a representative takes time
 LEAKED_STATUS = 3  # of --fail-on-leak
@@ -18,37 +18,73 @@ _RULE = "-" * 72
 
 # mdb's layout: see the libumem tutorial. Further columns stand to the right of mdb's.
 _KEEPS = (
-    Column("lost", "size", width=6),
-    Column("keeps", width=0, title="KEEPS ALIVE"),
-    Column("bytes", "bytes", hidden=True),
-    Column("kept_count", "count", hidden=True),
-    Column("kept_bytes", "bytes", hidden=True),
+    Column("lost", "size", width=6, about="the leaked bytes and the bytes that they keep alive"),
+    Column("keeps", width=0, title="KEEPS ALIVE", about="kept_count and kept_bytes in words, or empty"),
+    Column("bytes", "bytes", hidden=True, about="of the leaked blocks"),
+    Column("kept_count", "count", hidden=True, about="what the leaked blocks keep alive"),
+    Column("kept_bytes", "bytes", hidden=True, about="what the leaked blocks keep alive"),
 )
-_LEAKED = Column("leaked", "count", width=7)
-_BUFFER = Column("buffer", "address", width=17)
+_LEAKED = Column("leaked", "count", width=7, about="how many blocks")
+_BUFFER = Column(
+    "buffer", "address", width=17, about="the block that stands for the others: the oldest where that is known"
+)
 # Where nothing is recorded, the type or the shape tells leaks of one size apart.
-_TYPE = Column("type")
-_PLAIN = (Column("cache", width=16), _LEAKED, _BUFFER, Column("caller", width=6), SOURCE, *_KEEPS)
-_RECORDED = (
-    Column("cache", width=16),
+_TYPE = Column("type", null="neither type nor shape is known", when="for the core of a process")
+_PLAIN_COLUMNS = (
+    Column("cache", width=16, about="the allocator and the usable bytes of a block"),
     _LEAKED,
-    Column("bufctl", "address", width=17),
-    Column("caller"),
-    SOURCE,
-    *_KEEPS,
-    replace(_BUFFER, hidden=True),
-    Column("requested", "bytes", hidden=True),
-    *STACK_COLUMNS,
-)
-_OVERSIZED = (
-    Column("size", "bytes", width=16, title="BYTES"),
-    _LEAKED,
-    Column("vmem_seg", "address", width=17),
+    _BUFFER,
     Column("caller", width=6),
     SOURCE,
     *_KEEPS,
-    *_RECORDED[-4:],
-    _TYPE,
+)
+_GROUP = "leaked blocks of one cache that one stack allocated, or of one type where nothing is recorded"
+_PLAIN = Schema("leaks", _GROUP, (*_PLAIN_COLUMNS, _TYPE), when="where nothing is recorded, or nothing leaked")
+_UNRECORDED = Schema(
+    "unrecorded", "leaked blocks of one cache without a record", _PLAIN.columns, when="where others have records"
+)
+_RECORDED = Schema(
+    "leaks",
+    _GROUP,
+    (
+        Column("cache", width=16, about="the allocator and the usable bytes of a block"),
+        _LEAKED,
+        Column("bufctl", "address", width=17, about="the record of the block that stands for the others"),
+        Column("caller"),
+        SOURCE,
+        *_KEEPS,
+        replace(_BUFFER, hidden=True),
+        Column("requested", "bytes", hidden=True, null="it is not known"),
+        *STACK_COLUMNS,
+    ),
+    when="where allocations were recorded",
+)
+_OVERSIZED = Schema(
+    "oversized",
+    "leaked blocks of one size that have mappings of their own",
+    (
+        Column("size", "bytes", width=16, title="BYTES"),
+        _LEAKED,
+        Column("vmem_seg", "address", width=17, about="the record; the block itself where nothing is recorded"),
+        Column("caller", width=6),
+        SOURCE,
+        *_KEEPS,
+        *_RECORDED.columns[-4:],
+        _TYPE,
+    ),
+    when="where there are some",
+)
+#: The tables of groups. A kernel's have no types.
+GROUPS = (_RECORDED, _PLAIN, _UNRECORDED, _OVERSIZED)
+_NO_VERDICT = "no verdict is possible"
+_SUMS = tuple(
+    Column(f"{which}_{what}", "count" if what == "count" else "bytes", null=_NO_VERDICT)
+    for which in ("direct", "indirect", "leaked")
+    for what in ("count", "bytes")
+)
+TOTALS = (
+    *_SUMS,
+    *(replace(column, name=f"all_{column.name}", when="with ADDR or FUNCTION: all leaks") for column in _SUMS),
 )
 
 
@@ -172,17 +208,16 @@ def tables_of_groups(rows: Sequence[LeakRow], lines: bool, typed: bool) -> list[
     tables: list[tuple[int, Table]] = []
     if recorded:
         cells = [(row.cache, *row.cells, *row.recorded) for row in recorded]
-        tables.append((recorded[0].lost, Table("leaks", columns(_RECORDED), cells)))
+        tables.append((recorded[0].lost, _RECORDED.table(cells, columns(_RECORDED.columns))))
     if unknown or not (recorded or large):
         kinds = [(row.kind,) if typed else () for row in unknown]
         plain: list[tuple[Value, ...]] = [(row.cache, *row.cells, *kind) for row, kind in zip(unknown, kinds)]
-        name = "unrecorded" if recorded else "leaks"
-        tables.append(
-            (unknown[0].lost if unknown else 0, Table(name, columns((*_PLAIN, *((_TYPE,) if typed else ()))), plain))
-        )
+        schema = _UNRECORDED if recorded else _PLAIN
+        wanted = schema.columns if typed else _PLAIN_COLUMNS
+        tables.append((unknown[0].lost if unknown else 0, schema.table(plain, columns(wanted))))
     if large:
         own: list[tuple[Value, ...]] = [(row.size, *row.cells, *row.recorded, row.kind) for row in large]
-        tables.append((large[0].lost, Table("oversized", columns(_OVERSIZED), own)))
+        tables.append((large[0].lost, _OVERSIZED.table(own, columns(_OVERSIZED.columns))))
     return tables
 
 

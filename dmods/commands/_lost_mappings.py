@@ -8,28 +8,49 @@ from typing import Optional
 
 from dmods.commands._records import stack_table, stack_values
 from dmods.heap.lost_mappings import LostMappings
-from dmods.process.shapes import STACK_COLUMNS
+from dmods.process.shapes import stack_columns
 from dmods.process.untouched import untouched
 from dmods.records.callers import Callers
 from dmods.records.mapped import HOW_TO_RECORD, Maker, makers, recorded_maps
-from dmods.report import Column, Table, Value
+from dmods.report import Column, Schema, Table, Value
 from dmods.target import AddressRange, Target
 
-_LEAKED = (
+_RANGE = (
     Column("start", "address", width=16),
     Column("end", "address", width=16),
     Column("bytes", "bytes", width=14),
-    Column("touched", "bytes", width=14),
+    Column("touched", "bytes", width=14, null="it is a mapping of a file in a core"),
 )
-_PATH = Column("path")
-_MAKER = (Column("call", title="BY"), Column("caller"), *STACK_COLUMNS)
-_BY_CALLER = (
-    Column("count", "count", width=8),
-    Column("bytes", "bytes", width=14),
-    Column("call", title="BY"),
-    Column("caller"),
+_PATH = Column("path", null="the mapping is anonymous", when="where a leaked mapping is of a file")
+_MAKER = (
+    Column("call", title="BY", null="nobody recorded who made it", when="where --audit audit,maps recorded it"),
+    Column("caller", null="nobody recorded who made it", when="where --audit audit,maps recorded it"),
+    *stack_columns(null="nobody recorded who made it", when="where --audit audit,maps recorded it"),
 )
-_DOUBTFUL = (*_LEAKED[:3], Column("why"))
+_LEAKED = Schema(
+    "leaked",
+    "a mapping that nothing points to",
+    (*_RANGE, _PATH, *_MAKER),
+    when="with --leaked, where a verdict is possible",
+)
+_BY_CALLER = Schema(
+    "makers",
+    "a call that made leaked mappings, with all that it made",
+    (
+        Column("count", "count", width=8),
+        Column("bytes", "bytes", width=14),
+        Column("call", title="BY"),
+        Column("caller"),
+    ),
+    when="with --leaked, where --audit audit,maps recorded it",
+)
+_DOUBTFUL = Schema(
+    "doubtful",
+    "a mapping without a known pointer and without a verdict",
+    (*_RANGE[:3], Column("why")),
+    when="with --leaked, where there are some",
+)
+LOST_TABLES = (_LEAKED, _DOUBTFUL, _BY_CALLER)
 _MOST_STACKS = 8
 
 
@@ -69,21 +90,14 @@ def lost_tables(target: Target, found: LostMappings) -> Iterator[Table]:
     if found.verdict.possible:
         title = "Mappings that nothing points to" if rows else "No mapping was found that nothing points to"
         footer = [f"{len(rows)} mappings of {found.bytes} bytes"] if rows else []
-        yield Table(
-            "leaked",
-            (*_LEAKED, *((_PATH,) if files else ()), *(_MAKER if recorded else ())),
-            rows,
-            title=title,
-            footer=footer,
-        )
+        columns = (*_RANGE, *((_PATH,) if files else ()), *(_MAKER if recorded else ()))
+        yield _LEAKED.table(rows, columns, title=title, footer=footer)
     if found.doubtful:
         doubts = [(each.mapping.start, each.mapping.end, each.mapping.size, each.why) for each in found.doubtful]
-        yield Table("doubtful", _DOUBTFUL, doubts, title="Mappings without a known pointer, and without a verdict")
+        yield _DOUBTFUL.table(doubts, title="Mappings without a known pointer, and without a verdict")
     if first:
         keys = [key for key, _bytes in size.most_common()]
-        yield Table(
-            "makers", _BY_CALLER, [(count[key], size[key], *key) for key in keys], title="Who made the leaked ones"
-        )
+        yield _BY_CALLER.table([(count[key], size[key], *key) for key in keys], title="Who made the leaked ones")
         for number, key in enumerate(keys[:_MOST_STACKS], 1):
             title = f"{count[key]} mappings of {size[key]} bytes by {key[0]} in {key[1]}"
             yield stack_table(callers, first[key].stack, f"stack {number}", title=title)

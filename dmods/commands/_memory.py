@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dmods.heap.ledger import CODE, NOT_COUNTED, Ledger, Use
-from dmods.report import Column, Table, Value
+from dmods.report import Column, Schema, Table, Value
 
-USES = (
-    Column("use", width=24),
-    Column("bytes", "bytes", width=16),
-    Column("touched", "bytes", width=16),
-    Column("untouched", "bytes", width=16, title="NEVER TOUCHED"),
+USES = Schema(
+    "uses",
+    "a use of memory",
+    (
+        Column("use", width=24),
+        Column("bytes", "bytes", width=16),
+        Column("touched", "bytes", width=16, null="it is code: pages that were only read are the file's"),
+        Column("untouched", "bytes", width=16, title="NEVER TOUCHED", null="it is not counted for this use"),
+    ),
 )
 
 
@@ -21,7 +25,7 @@ def uses_table(ledger: Ledger) -> Table:
         footer.append(
             f"The dump lacks {ledger.missing} bytes: they stand under NEVER TOUCHED, and may have been touched"
         )
-    return Table("uses", USES, rows, footer=footer, title="Memory of the process by use")
+    return USES.table(rows, footer=footer, title="Memory of the process by use")
 
 
 def _touched(use: Use) -> tuple[Value, Value]:

@@ -3,19 +3,71 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Callable, Optional
 
+from dmods.base.dataclass import replace
 from dmods.command import Argument, positive
 from dmods.commands._records import pattern
 from dmods.errors import UsageError
 from dmods.profile.forms import Write, write_file
-from dmods.profile.view import Graph, Node, View
-from dmods.report import Column, Report, Table, Value
+from dmods.profile.view import BY, FUNCTION, Graph, Node, View
+from dmods.report import Column, Report, Schema, Table, Value
 
 _TOP = 20
 _TOP_VIEW, _TREE, _PEEK = "top", "tree", "peek"
 _VIEWS = (_TOP_VIEW, _TREE, _PEEK)
+
+_UNIT = "bytes, or blocks where the total `sample_type` is one of objects"
+_NODE = (
+    Column("flat", "count", width=12, about=f"{_UNIT}: its own"),
+    Column("flat_percent", "share", width=7, title="FLAT%"),
+    Column("sum_percent", "share", width=7, title="SUM%", about="of this row and those above"),
+    Column("cum", "count", width=12, about=f"{_UNIT}: with what it called"),
+    Column("cum_percent", "share", width=7, title="CUM%"),
+)
+_CALLS = (
+    *(replace(column, null="the row is a caller or a callee") for column in _NODE),
+    Column("calls", "count", width=12, null="the row is the function itself", about=f"{_UNIT}: through this call"),
+    Column("calls_percent", "share", width=7, title="CALLS%", null="the row is the function itself"),
+    Column("context", about="the name, indented"),
+    Column("role", hidden=True, about="caller, function or callee"),
+    Column("function", hidden=True, about="whose callers and callees these are"),
+)
+_CONTEXTS = {
+    view: Schema(view, "a function, one of its callers or one of its callees", _CALLS, when=f"with the view {view}")
+    for view in (_TREE, _PEEK)
+}
+_WRITTEN = Schema(
+    "written",
+    "the file that was written",
+    (Column("file"), Column("samples", "count"), Column("size", "bytes", title="BYTES")),
+    when="with -o",
+)
+TOTALS = (
+    Column("total", "count", about=_UNIT),
+    Column("shown", "count", about=f"{_UNIT}: of the samples that --focus and --ignore leave"),
+    Column("samples", "count"),
+    Column("period", "count", about="bytes between two samples; 1 where every block was recorded"),
+    Column("source", about="where the profile comes from"),
+    Column("sample_type"),
+)
+
+
+_TOP_TABLE = Schema(
+    "top",
+    "what --by names",
+    (*_NODE, *(Column(key, when=f"with --by {key}{' (the default)' if key == FUNCTION else ''}") for key in BY)),
+    when="with the view top (the default)",
+)
+
+
+def profile_tables(keys: Sequence[str] = BY) -> tuple[Schema, ...]:
+    """Return the tables of a command whose --by takes these keys."""
+    own = [column for column in _TOP_TABLE.columns if column in _NODE or column.name in keys]
+    top = replace(_TOP_TABLE, columns=own) if len(own) < len(_TOP_TABLE.columns) else _TOP_TABLE
+    return (top, *_CONTEXTS.values(), _WRITTEN)
+
 
 FORMS_HELP = (
     "-o writes a file. The end of its name says the form:\n"
@@ -73,23 +125,10 @@ def report_of(view: View, args: argparse.Namespace, write: Optional[Write]) -> R
 
 def _written(view: View, write: Write, path: str) -> Table:
     size = write_file(view, write, path)
-    columns = (Column("file"), Column("samples", "count"), Column("size", "bytes", title="BYTES"))
-    return Table("written", columns, [(path, len(view.profile.samples), size)])
+    return _WRITTEN.table([(path, len(view.profile.samples), size)])
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
-
-
-def _columns(view: View) -> tuple[Column, ...]:
-    kind = view.unit
-    return (
-        Column("flat", kind, width=12),
-        Column("flat_percent", "share", width=7, title="FLAT%"),
-        Column("sum_percent", "share", width=7, title="SUM%"),
-        Column("cum", kind, width=12),
-        Column("cum_percent", "share", width=7, title="CUM%"),
-        Column(view.by),
-    )
 
 
 def _top(view: View, top: int) -> Table:
@@ -100,7 +139,8 @@ def _top(view: View, top: int) -> Table:
     for name, node in ordered[:top]:
         so_far += node.flat
         rows.append((*_cells(graph, node, so_far), name))
-    return Table("top", _columns(view), rows, title=_headline(view, graph, ordered[:top]))
+    columns = [column for column in _TOP_TABLE.columns if column in _NODE or column.name == view.by]
+    return _TOP_TABLE.table(rows, columns, title=_headline(view, graph, ordered[:top]))
 
 
 def _cells(graph: Graph, node: Node, so_far: int) -> tuple[Value, ...]:
@@ -140,17 +180,8 @@ def _context(view: View, args: argparse.Namespace) -> Iterator[Table]:
         rows.extend(_edges(above.get(name, []), node, "caller", name))
         rows.append((*_cells(graph, node, so_far), None, None, name, "function", name))
         rows.extend(_edges(below.get(name, []), node, "callee", name))
-    kind = view.unit
-    columns = (
-        *_columns(view)[:-1],
-        Column("calls", kind, width=12),
-        Column("calls_percent", "share", width=7, title="CALLS%"),
-        Column("context"),
-        Column("role", hidden=True),
-        Column("function", hidden=True),
-    )
     title = _headline(view, graph, shown) if args.view == _TREE else ""
-    yield Table(args.view, columns, rows, title=title)
+    yield _CONTEXTS[args.view].table(rows, title=title)
 
 
 def _edges(edges: list[tuple[int, str]], node: Node, role: str, function: str) -> Iterator[tuple[Value, ...]]:

@@ -9,7 +9,8 @@ from typing import Any, Optional
 from dmods.commands._stacks import python_frame_value
 from dmods.heap.heap import ProcessHeap
 from dmods.heap.python_objects import PythonObjects
-from dmods.report import Address, Column, Report, Table, Value
+from dmods.process.shapes import PYTHON_FRAME
+from dmods.report import Address, Column, Report, Schema, Table, Value
 from dmods.runtimes.python.greenlets import Greenlet, greenlet_at, is_greenlet_type
 from dmods.runtimes.python.runtime import Python
 
@@ -17,13 +18,28 @@ _MOST = 1_000_000  # greenlets
 _MOST_SHOWN = 1000  # tables of text: JSON has all groups
 _NAMED = 3  # greenlets of a group that text names
 
-GREENLETS = (Column("greenlet", "address"), Column("type"), Column("frames", hidden=True), Column("problem"))
-GROUPS = (
-    Column("count", "count"),
-    Column("type"),
-    Column("greenlets", hidden=True),
-    Column("frames", hidden=True),
-    Column("problem"),
+GREENLETS = Schema(
+    "greenlets",
+    "a greenlet that waits",
+    (
+        Column("greenlet", "address"),
+        Column("type"),
+        Column("frames", "objects", hidden=True, fields=PYTHON_FRAME),
+        Column("problem", null="its frames are whole", about="why there are no more frames"),
+    ),
+    when="with --suspended",
+)
+GROUPS = Schema(
+    "greenlet_groups",
+    "greenlets of one type that wait at the same lines",
+    (
+        Column("count", "count"),
+        Column("type"),
+        Column("greenlets", "addresses", hidden=True),
+        Column("frames", "objects", hidden=True, fields=PYTHON_FRAME),
+        Column("problem", null="the frames are whole", about="why there are no more frames"),
+    ),
+    when="with --suspended",
 )
 FRAMES = (Column("where"), Column("function"))
 
@@ -46,9 +62,9 @@ def add_greenlets(report: Report, python: Python, heap: ProcessHeap, memory: Pyt
         left = sum(map(len, groups[_MOST_SHOWN:]))
         report.notes.append(f"{left} more greenlets in {len(groups) - _MOST_SHOWN} groups are only in JSON")
     rows = [(one.address, one.type, partial(_values, one.frames[:limit]), one.problem) for one in waiting]
-    report.tables.append(Table("greenlets", GREENLETS, rows, only="json"))
+    report.tables.append(GREENLETS.table(rows, only="json"))
     report.tables.append(
-        Table("greenlet_groups", GROUPS, [_group_row(group, limit) for group in groups], only="json"),
+        GROUPS.table([_group_row(group, limit) for group in groups], only="json"),
     )
     return len(waiting)
 

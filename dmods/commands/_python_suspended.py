@@ -8,22 +8,27 @@ from dmods.commands._python_greenlets import add_greenlets
 from dmods.commands._python_tasks import tasks_in
 from dmods.heap.heap import find_heap
 from dmods.heap.python_objects import objects_in
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 from dmods.runtimes.python.coroutines import KINDS, RUNS, waiting_at
 from dmods.runtimes.python.runtime import Python
 from dmods.target import Target
 
 _MOST = 1_000_000  # generators and coroutines
 
-PLACES = (
-    Column("count", "count", width=8),
-    Column("kind"),
-    Column("state"),
-    Column("where"),
-    Column("function"),
-    Column("example", "address", width=16),
-    Column("file", hidden=True),
-    Column("line", "count", hidden=True),
+PLACES = Schema(
+    "suspended",
+    "a line where generators or coroutines stand that are in no task",
+    (
+        Column("count", "count", width=8),
+        Column("kind"),
+        Column("state", about="whether they have begun"),
+        Column("where"),
+        Column("function"),
+        Column("example", "address", width=16, about="one of them"),
+        Column("file", hidden=True),
+        Column("line", "count", hidden=True, null="it is not known"),
+    ),
+    when="with --suspended",
 )
 
 _Place = tuple[str, str, str, int, str]  # kind, state, file, line (0: not known), function
@@ -70,7 +75,7 @@ def suspended_report(target: Target, python: Python, limit: int) -> Report:
         )
         for place, count in sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     ]
-    report.tables.append(Table("suspended", PLACES, rows))
+    report.tables.append(PLACES.table(rows))
     greenlets = add_greenlets(report, python, heap, memory, limit)
     report.totals = {
         "release": python.layout.name,

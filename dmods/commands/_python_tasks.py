@@ -9,7 +9,8 @@ from typing import Any, Optional
 from dmods.commands._stacks import python_frame_value
 from dmods.heap.heap import find_heap
 from dmods.heap.python_objects import PythonObjects, objects_in
-from dmods.report import Address, Column, Report, Table, Value
+from dmods.process.shapes import PYTHON_FRAME
+from dmods.report import Address, Column, Report, Schema, Table, Value
 from dmods.runtimes.python.coroutines import NEW, RUNS, WAITS
 from dmods.runtimes.python.runtime import Python, PythonFrame
 from dmods.runtimes.python.tasks import Task, is_task_type, task_at
@@ -20,21 +21,32 @@ _MOST_SHOWN = 1000  # tables of text: JSON has all tasks
 _PLURAL = {WAITS: "wait", RUNS: "run", NEW: "have not begun"}
 _NAMED = 3  # tasks of a group that text names
 
-TASKS = (
-    Column("task", "address"),
-    Column("name"),
-    Column("state"),
-    Column("waits_for"),
-    Column("frames", hidden=True),
-    Column("problem"),
+NAMED_TASK = Schema("task", "a task of asyncio", (Column("task", "address"), Column("name")))
+TASKS = Schema(
+    "tasks",
+    "a task of asyncio that is not done",
+    (
+        Column("task", "address"),
+        Column("name"),
+        Column("state"),
+        Column("waits_for", about="in words, or empty"),
+        Column("frames", "objects", hidden=True, fields=PYTHON_FRAME),
+        Column("problem", null="the frames are whole", about="why there are no more frames"),
+    ),
+    when="with --tasks",
 )
-GROUPS = (
-    Column("count", "count"),
-    Column("state"),
-    Column("waits_for"),
-    Column("tasks", hidden=True),
-    Column("frames", hidden=True),
-    Column("problem"),
+GROUPS = Schema(
+    "groups",
+    "tasks that wait at the same lines for the same kind of object",
+    (
+        Column("count", "count"),
+        Column("state"),
+        Column("waits_for", about="in words, or empty"),
+        Column("tasks", "objects", hidden=True, fields=NAMED_TASK),
+        Column("frames", "objects", hidden=True, fields=PYTHON_FRAME),
+        Column("problem", null="the frames are whole", about="why there are no more frames"),
+    ),
+    when="with --tasks",
 )
 FRAMES = (Column("where"), Column("function"))
 
@@ -64,8 +76,8 @@ def task_report(target: Target, python: Python, limit: int) -> Report:
         )
         for task in tasks
     ]
-    report.tables.append(Table("tasks", TASKS, rows, only="json"))
-    report.tables.append(Table("groups", GROUPS, [_group_row(group, limit) for group in groups], only="json"))
+    report.tables.append(TASKS.table(rows, only="json"))
+    report.tables.append(GROUPS.table([_group_row(group, limit) for group in groups], only="json"))
     report.totals = {"release": python.layout.name, "tasks": len(tasks), "done": looked_at - len(tasks)}
     return report
 

@@ -11,49 +11,54 @@ from dmods.command import Argument
 from dmods.errors import UsageError, UserError
 from dmods.heap.block import FREE
 from dmods.heap.heap import find_heap
-from dmods.process.shapes import STACK_COLUMNS
+from dmods.process.shapes import STACK_COLUMNS, stack_columns
 from dmods.records.callers import Callers
 from dmods.records.model import Entry, Record, RecordedThread, Recording, Stack, Transaction
 from dmods.records.sources import HOW_TO_LOG, require_records
-from dmods.report import Column, Table, Value
+from dmods.report import Column, Schema, Table, Value
 from dmods.target import Target
 
 INDENT = 17  # of a stack below its head
 
-CALLER = Column("caller")
-REQUESTED = Column("requested", "bytes", title="ASKED FOR")
-EVENT = Column("event", hidden=True)
-BRIEF = (
-    Column("addr", "address", width=16),
-    Column("bufaddr", "address", width=16),
-    Column("timestamp", "time", width=12),
-    Column("thread", "count", width=5, title="THRD"),
-    CALLER,
-    REQUESTED,
-    EVENT,
-    *STACK_COLUMNS,
+CALLER = Column("caller", about="the function that called the allocator, without wrappers")
+REQUESTED = Column("requested", "bytes", title="ASKED FOR", null="it is not known")
+EVENT = Column("event", hidden=True, about="live, allocated or freed")
+BRIEF = Schema(
+    "bufctl",
+    "a record",
+    (
+        Column("addr", "address", width=16, about="the record"),
+        Column("bufaddr", "address", width=16, about="the block"),
+        Column("timestamp", "time", width=12),
+        Column("thread", "count", width=5, title="THRD", null="it is not known"),
+        CALLER,
+        REQUESTED,
+        EVENT,
+        *STACK_COLUMNS,
+    ),
+    when="without -v",
 )
-HEAD = (
-    Column("addr", "address", width=16),
-    Column("bufaddr", "address", width=16),
+_HEAD_COLUMNS = (
+    Column("addr", "address", width=16, about="the record"),
+    Column("bufaddr", "address", width=16, about="the block"),
     Column("timestamp", "time", width=16),
-    Column("thread", "count", width=16),
+    Column("thread", "count", width=16, null="it is not known"),
     Column("", width=16),
-    Column("cache", width=16),
-    Column("lastlog", "address", width=16),
-    Column("contents", "address", width=16),
+    Column("cache", width=16, null="no live block is there"),
+    Column("lastlog", "address", width=16, about="the last entry of the log for this block, or 0x0"),
+    Column("contents", "address", width=16, about="the saved bytes of a freed block, or 0x0"),
     Column("caller", hidden=True),
-    Column("requested", "bytes", hidden=True),
-    Column("event", hidden=True),
-    Column("thread_name", hidden=True),
-    Column("date", hidden=True),
+    Column("requested", "bytes", hidden=True, null="it is not known"),
+    Column("event", hidden=True, about="live, allocated or freed"),
+    Column("thread_name", hidden=True, null="it is not known"),
+    Column("date", hidden=True, null="it is not known", about="UTC"),
     *STACK_COLUMNS,
-    Column("alloc_thread", "count", hidden=True),
-    Column("alloc_thread_name", hidden=True),
-    Column("alloc_date", hidden=True),
-    Column("alloc_stack", hidden=True),
-    Column("alloc_truncated", hidden=True),
+    Column("alloc_thread", "count", hidden=True, null="it is no freed block, or nobody recorded its allocation"),
+    Column("alloc_thread_name", hidden=True, null="it is not known"),
+    Column("alloc_date", hidden=True, null="it is not known"),
+    *stack_columns("alloc_", "it is no freed block, or nobody recorded its allocation"),
 )
+HEAD = Schema("bufctl_audit", "a record", _HEAD_COLUMNS)
 STACK = (Column("pc", "address", hidden=True), Column("where"))
 
 
@@ -81,7 +86,12 @@ LINES = Argument(
     action="store_true",
     help="show the source line of CALLER, where debug information is on this machine; also in stacks",
 )
-SOURCE = Column("source", hidden=True)
+SOURCE = Column(
+    "source",
+    hidden=True,
+    null="there is no debug information here, or the command does not look for it",
+    about="the source line of the caller",
+)
 
 
 def callers_asked(target: Target, args: argparse.Namespace, lines: bool = False) -> Callers:
@@ -100,9 +110,9 @@ def brief_row(callers: Callers, entry: Entry) -> tuple[Value, ...]:
 def audit(target: Target, callers: Callers, *entries: Entry) -> Iterator[Table]:
     """Yield the head and the stack of each entry for text, and one table of all records for JSON."""
     rows = [_audit_row(target, callers, entry) for entry in entries]
-    yield Table("bufctl_audit", HEAD, rows, only="json")
+    yield HEAD.table(rows, only="json")
     for entry, row in zip(entries, rows):
-        yield Table("bufctl_audit", HEAD, [row], fold=4, only="text")
+        yield HEAD.table([row], fold=4, only="text")
         yield stack_table(callers, entry.stack)
 
 

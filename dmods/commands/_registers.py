@@ -10,7 +10,7 @@ from dmods.heap.locate import quick_finder
 from dmods.heap.pointees import Operands, Pointee, describe_pointee, operands_of
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
-from dmods.report import Column, Table, Value
+from dmods.report import Column, Schema, Table, Value
 from dmods.target import Target
 
 _HEAP_KINDS = ("freed block", "block", "past the end", "header", "top", "arena", "heap_info", "slack")
@@ -19,18 +19,23 @@ _STACK_KINDS = ("stack", "dead stack", "guard page")
 _TOLD = (*_HEAP_KINDS, *_STACK_KINDS, "non-canonical")
 _NOT_POINTERS = ("null", "non-canonical")  # kinds of values that are used as numbers
 
-REGISTERS = (
-    Column("registers", hidden=True),
-    Column("value", "address", hidden=True),
-    Column("operand", hidden=True),
-    Column("kind", hidden=True),
-    Column("block", "address", hidden=True),
-    Column("size", "bytes", hidden=True),
-    Column("offset", "count", hidden=True),
-    Column("requested", "bytes", hidden=True),
-    Column("caller", hidden=True),
-    Column("sentence"),
-    *STACK_COLUMNS,
+REGISTERS = Schema(
+    "registers",
+    "a value that one or more registers have",
+    (
+        Column("registers", "texts", hidden=True, about="their names"),
+        Column("value", "address", hidden=True),
+        Column("operand", "flag", hidden=True, about="whether the instruction uses one of them"),
+        Column("kind", hidden=True, about="what the value points to"),
+        Column("block", "address", hidden=True, null="the value points into no block, or it is not known"),
+        Column("size", "bytes", hidden=True, null="the value points into no block, or it is not known"),
+        Column("offset", "count", hidden=True, null="the value points into no block, or it is not known"),
+        Column("requested", "bytes", hidden=True, null="it is not known"),
+        Column("caller", hidden=True, null="the value points into no block, or it is not known"),
+        Column("sentence"),
+        *STACK_COLUMNS,
+    ),
+    when="where a register tells something",
 )
 
 
@@ -50,7 +55,7 @@ def registers_table(target: Target, registers: Mapping[str, int], instruction: O
         for same, value, pointee in sorted(found, key=lambda each: _rank(operands, each[0], each[2]))
         if _is_told(operands, same, pointee)
     ]
-    return Table("registers", REGISTERS, rows, style="plain", title="what the registers point to") if rows else None
+    return REGISTERS.table(rows, style="plain", title="what the registers point to") if rows else None
 
 
 def _is_operand(operands: Operands, names: Sequence[str]) -> bool:

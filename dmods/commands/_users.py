@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Callable, Optional, Protocol
 
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.sizes import human_size
 from dmods.command import Argument, positive
 from dmods.commands._records import SOURCE, stack_table, stack_values
-from dmods.process.shapes import STACK_COLUMNS
+from dmods.process.shapes import stack_columns
 from dmods.records.callers import UNKNOWN, Callers
 from dmods.records.model import Stack
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 
 _TOP = 10
 _DEPTH = 5
@@ -22,18 +22,36 @@ _INDENT = 9  # mdb's tab and space
 _RULE = "-" * 72
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SUMS = (
-    Column("bytes", "bytes", width=12),
-    Column("count", "count", width=8),
+    Column("bytes", "bytes", width=12, about="estimates where only samples were recorded"),
+    Column("count", "count", width=8, about="estimates where only samples were recorded"),
     Column("percent", "percent", width=5, title="%LIVE"),
-    Column("stacks", "count"),
+    Column("stacks", "count", about="how many different stacks"),
 )
 _EXACT = (
-    Column("records", "count", hidden=True),
-    Column("recorded_bytes", "bytes", hidden=True),
-    Column("least", "bytes", hidden=True),
-    Column("most", "bytes", hidden=True),
-    Column("oldest", "address", hidden=True),
+    Column("records", "count", hidden=True, about="what was recorded"),
+    Column("recorded_bytes", "bytes", hidden=True, about="what was recorded"),
+    Column("least", "bytes", hidden=True, about="the sizes of the blocks"),
+    Column("most", "bytes", hidden=True, about="the sizes of the blocks"),
+    Column("oldest", "address", hidden=True, about="the record of the oldest block, or the block"),
 )
+
+_BY_STACK = "with --by stack (the default)"
+TOTALS = (
+    Column("users", "count", about="groups"),
+    Column("stacks", "count"),
+    Column("bytes", "bytes"),
+    Column("count", "count"),
+    Column("live_bytes", "bytes", about="of all, those left out by an argument, too"),
+    Column("shown_bytes", "bytes"),
+    Column("estimated", "count", about="1 where only samples were recorded, else 0"),
+)
+
+
+def users_schema(keys: Mapping[str, Column]) -> Schema:
+    """Return the table of a command whose --by takes these keys. Each has a column."""
+    named = (replace(column, when=_BY_STACK if key == "stack" else f"with --by {key}") for key, column in keys.items())
+    columns = (*_SUMS, *named, replace(SOURCE, when=_BY_STACK), *_EXACT, *stack_columns(when=_BY_STACK))
+    return Schema("users", "a group of users of memory, the biggest first", columns)
 
 
 class User(Protocol):
@@ -155,22 +173,22 @@ def users_report(
     callers: Callers,
     groups: Sequence[Group],
     everything: float,
-    column: Column,
+    schema: Schema,
     *,
     what: str = "allocations",
     estimated: bool = False,
 ) -> Report:
     """Return the table of the groups that ARGUMENTS ask for, and the stack of each where stacks make a group.
 
-    ``everything`` is the bytes of all users, of which the groups are a part. ``column`` is that of the key. With
+    ``everything`` is the bytes of all users, of which the groups are a part. ``schema`` is of `users_schema`. With
     ``estimated``, only samples were recorded.
     """
     by_stack = args.by == "stack"
     shown = [group for group in groups if group.bytes >= args.min][: None if args.all else args.top]
-    source = (replace(SOURCE, hidden=not args.lines),) if by_stack else ()
-    columns = (*_SUMS, column, *source, *_EXACT, *(STACK_COLUMNS if by_stack else ()))
+    of_key = [column for column in schema.columns if f"--by {args.by}" in column.when or not column.when]
+    columns = [replace(column, hidden=not args.lines) if column.name == SOURCE.name else column for column in of_key]
     rows = [_row(callers, group, everything, by_stack) for group in shown]
-    report = Report([Table("users", columns, rows, footer=_footer(groups, shown, everything))])
+    report = Report([schema.table(rows, columns, footer=_footer(groups, shown, everything))])
     for number, group in enumerate(shown if by_stack else (), 1):
         title = _headline(group, what, estimated)
         report.tables.append(stack_table(callers, group.biggest.stack, f"stack {number}", title=title, indent=_INDENT))

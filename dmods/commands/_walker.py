@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, Generic, Optional, TypeVar
 
-from dmods.base.dataclass import dataclass
+from dmods.base.dataclass import dataclass, replace
 from dmods.command import Argument
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 
 Rows = Iterable[Sequence[Value]]
 Subject = TypeVar("Subject")
@@ -35,11 +35,27 @@ class Walker(Generic[Subject, Query]):
     of_leaks: bool = False
     lines: Optional[Callable[[Subject, Query], Iterable[str]]] = None
 
+    def table(self, name: str, rows: Rows, whole: bool, lines: Optional[Iterable[str]] = None) -> Table:
+        """Return the table of the walker of that name. Only the ``whole`` one has more than addresses."""
+        columns = self.columns if whole else self.columns[:1]
+        return Schema(name, self.summary, self.columns).table(rows, columns, style="plain", lines=lines)
+
 
 def list_of(walkers: Mapping[str, Walker[Any, Any]], narrowed: Column) -> Report:
     """Return the names of the walkers with their summaries. ``narrowed`` is the column of what narrows them."""
     rows = [(name, walker.summary, walker.narrows or None) for name, walker in walkers.items()]
-    return Report([Table("walkers", (Column("name"), Column("summary"), narrowed), rows)])
+    return Report([list_schema(narrowed).table(rows)])
+
+
+def list_schema(narrowed: Column) -> Schema:
+    """Return the table of `list_of`."""
+    columns = (Column("name"), Column("summary"), replace(narrowed, null="nothing narrows it"))
+    return Schema("walkers", "a walker", columns, when="without NAME")
+
+
+def walker_schemas(walkers: Mapping[str, Walker[Any, Any]]) -> Sequence[Schema]:
+    """Return the table of each walker."""
+    return [Schema(name, one.summary, one.columns, when=f"with NAME {name}") for name, one in walkers.items()]
 
 
 def help_of(walkers: Mapping[str, Walker[Any, Any]], word: str, width: int) -> str:

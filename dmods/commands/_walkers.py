@@ -79,38 +79,46 @@ _BLOCK = (
     Column("size", "bytes"),
     Column("state"),
     Column("arena"),
-    Column("kept_count", "count"),
-    Column("kept_bytes", "bytes"),
+    Column("kept_count", "count", null="it is not a direct leak", about="what it keeps alive"),
+    Column("kept_bytes", "bytes", null="it is not a direct leak", about="what it keeps alive"),
 )
-_LEAK = (*_BLOCK, Column("buffer", "address"))
+_LEAK = (
+    Column("address", "address", about="the record of the block; the block where nothing is recorded"),
+    *_BLOCK[1:],
+    Column("buffer", "address"),
+)
 _REFERRER = (
     Column("address", "address"),
-    Column("to", "address"),
-    Column("block", "address"),
-    Column("state"),
+    Column("to", "address", about="how far into the buffer it points"),
+    Column("block", "address", null="no block holds the word"),
+    Column("state", null="no block holds the word"),
 )
 _ENTRY = (
     Column("address", "address"),
     Column("buffer", "address"),
-    Column("event"),
+    Column("event", about="live, allocated or freed"),
     Column("requested", "bytes"),
     Column("timestamp", "time"),
-    Column("thread", "count"),
+    Column("thread", "count", null="it is not known"),
 )
 _ARENA = (
     Column("address", "address"),
     Column("arena"),
-    Column("top", "address"),
+    Column("top", "address", null="the allocator has none"),
     Column("system_bytes", "bytes"),
     Column("attached_threads", "count"),
 )
-_THREAD = (Column("address", "address"), Column("tid", "count"), Column("name"))
+_THREAD = (
+    Column("address", "address", null="the dump does not have the thread pointer"),
+    Column("tid", "count"),
+    Column("name", null="it is not known"),
+)
 _MAPPING = (
     Column("address", "address"),
     Column("end", "address"),
     Column("flags"),
-    Column("path"),
-    Column("offset", "address"),
+    Column("path", null="the mapping is anonymous"),
+    Column("offset", "address", null="the mapping is anonymous"),
 )
 
 

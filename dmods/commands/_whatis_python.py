@@ -8,7 +8,7 @@ from typing import Optional
 from dmods.base.dataclass import replace
 from dmods.graph.owners.root_paths import Path
 from dmods.heap.block import FREE, Block
-from dmods.report import Column, Table
+from dmods.report import Column, Schema, Table
 from dmods.runtimes.python.describe import object_in, value_of
 from dmods.runtimes.python.dicts import entries
 from dmods.runtimes.python.find import find_python
@@ -17,16 +17,26 @@ from dmods.target import Target
 
 _SHOWN = 8  # items of a container
 
-OBJECT = (
-    Column("object", "address", title="Python object"),
-    Column("type", title="  type"),
-    Column("type_address", "address", title="  its type lies at"),
-    Column("value", title="  value"),
-    Column("references", "count", title="  references"),
-    Column("held_by", title="  held by"),
-    Column("immortal", hidden=True),
+OBJECT = Schema(
+    "python",
+    "the object of CPython that begins in the block, or at the address",
+    (
+        Column("object", "address", title="Python object"),
+        Column("type", title="  type"),
+        Column("type_address", "address", title="  its type lies at"),
+        Column("value", title="  value"),
+        Column("references", "count", title="  references", null="the object is immortal"),
+        Column("held_by", title="  held by", null="no variable is known that leads to it"),
+        Column("immortal", "flag", hidden=True),
+    ),
+    when="where an object of CPython is there",
 )
-ITEMS = (Column("key"), Column("address", "address", width=16), Column("type"), Column("value"))
+ITEMS = Schema(
+    "items",
+    "an item of the container of CPython that is there",
+    (Column("key"), Column("address", "address", width=16), Column("type"), Column("value")),
+    when="where it has items",
+)
 
 
 def python_tables(target: Target, block: Optional[Block], address: int, path: Optional[Path]) -> Iterator[Table]:
@@ -44,11 +54,11 @@ def python_tables(target: Target, block: Optional[Block], address: int, path: Op
     held = path.python if path is not None else None
     row = (at, kind.name, kind.address, value_of(objects, at), None if immortal else count, held, immortal)
     absent = [name for name, value in (("references", row[4]), ("held_by", held)) if value is None]
-    columns = [replace(column, hidden=column.hidden or column.name in absent) for column in OBJECT]
-    yield Table("python", columns, [row], style="record")
+    columns = [replace(column, hidden=column.hidden or column.name in absent) for column in OBJECT.columns]
+    yield OBJECT.table([row], columns, style="record")
     items = list(_items(objects, at, kind.flags))
     if items:
-        yield Table("items", ITEMS, items, title="its first items")
+        yield ITEMS.table(items, title="its first items")
 
 
 def _items(objects: Objects, at: int, flags: int) -> Iterator[tuple[str, int, str, str]]:

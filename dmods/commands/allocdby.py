@@ -17,21 +17,24 @@ from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import Recording, Records, Stack
 from dmods.records.sources import require_records
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.target import Target
 
 if TYPE_CHECKING:
     from dmods._engine import RecordRow
 
-COLUMNS = (
-    Column("bufctl", "address", width=16),
+_COLUMNS = (
+    Column("bufctl", "address", width=16, about="its record"),
     Column("timestamp", "time", width=12),
     CALLER,
     REQUESTED,
-    Column("bufaddr", "address", hidden=True),
-    Column("thread", "count", hidden=True),
+    Column("bufaddr", "address", hidden=True, about="the block"),
+    Column("thread", "count", hidden=True, null="it is not known"),
     *STACK_COLUMNS,
 )
+ALLOCATED = Schema("allocdby", "a block that the thread allocated and that is still there, newest first", _COLUMNS)
+FREED = Schema("freedby", "a block that the thread freed, newest first", _COLUMNS)
+TOTALS = (Column("buffers", "count"), Column("bytes", "bytes"))
 THREAD = Argument("thread", metavar="THREAD", help="tid, pthread_t or name; it may have exited")
 TOP = Argument("--top", type=positive, metavar="N", help="only the N newest")
 _TIME = 1  # its place among the columns
@@ -39,20 +42,21 @@ _TIME = 1  # its place among the columns
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the allocations of the thread."""
-    return report(target, require_records(target), "allocdby", args)
+    return report(target, require_records(target), args)
 
 
-def report(target: Target, found: Records, name: str, args: argparse.Namespace, freed: bool = False) -> Report:
+def report(target: Target, found: Records, args: argparse.Namespace, freed: bool = False) -> Report:
     """Return the report of allocdby, or of freedby if `freed`."""
     newest = found.newest(freed, *thread_meant(target, found, args.thread), args.top)
     callers = callers_asked(target, args)
     rows = merge(*(_rows(callers, *part) for part in newest.events), key=itemgetter(_TIME), reverse=True)
     totals = {"buffers": newest.count, "bytes": newest.bytes}
-    return Report([Table(name, COLUMNS, islice(rows, args.top))], notes=found.notes, totals={**totals})
+    schema = FREED if freed else ALLOCATED
+    return Report([schema.table(islice(rows, args.top))], notes=found.notes, totals={**totals})
 
 
 def _rows(callers: Callers, recording: Recording, events: Sequence[RecordRow]) -> Iterator[tuple[Value, ...]]:
-    """Yield the cells of COLUMNS. There are far fewer stacks than events, so each stack is looked up once."""
+    """Yield the cells of _COLUMNS. There are far fewer stacks than events, so each stack is looked up once."""
     known: dict[int, tuple[str, tuple[Value, Value]]] = {}
     for row in events:
         found = known.get(row.stack)
@@ -84,6 +88,8 @@ COMMAND = Command(
     name="allocdby",
     summary="the buffers that a thread allocated and that are still there, newest first",
     run=run,
+    tables=(ALLOCATED,),
+    totals=TOTALS,
     arguments=(TOP, *CALLER_ARGUMENTS, THREAD),
     requires=("userland", "audit"),
     examples=(("allocdby 1607", "what thread 1607 allocated"), ("allocdby worker", "what threads of this name did")),

@@ -6,10 +6,10 @@ import argparse
 
 from dmods.base.dataclass import replace
 from dmods.command import Argument, Command
-from dmods.commands._records import BRIEF, CALLER_ARGUMENTS, EVENT, audit, brief_row, callers_asked, entry_named
+from dmods.commands._records import BRIEF, CALLER_ARGUMENTS, EVENT, HEAD, audit, brief_row, callers_asked, entry_named
 from dmods.records.model import Entry, Record
 from dmods.records.sources import allocation_records
-from dmods.report import Report, Table
+from dmods.report import Report
 from dmods.target import Target
 
 ADDRESS = Argument("address", metavar="ADDR", help="a bufctl, an entry of the log, or (any address in) a buffer")
@@ -23,8 +23,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if args.verbose:
         tables = list(audit(target, callers, *entries))
     else:
-        columns = [replace(column, hidden=False) if args.history and column is EVENT else column for column in BRIEF]
-        tables = [Table("bufctl", columns, [brief_row(callers, each) for each in entries])]
+        columns = [
+            replace(column, hidden=False) if args.history and column is EVENT else column for column in BRIEF.columns
+        ]
+        tables = [BRIEF.table([brief_row(callers, each) for each in entries], columns)]
     return Report(tables, notes=allocation_records(target).notes)
 
 
@@ -48,6 +50,7 @@ COMMAND = Command(
         'says what happened: an allocation or a free. "live" is the block that is allocated now.'
     ),
     run=run,
+    tables=(BRIEF, replace(HEAD, when="with -v")),
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="with the stack, as `bufctl_audit`"),
         Argument(

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 
 from dmods.command import Command
-from dmods.commands._records import CALLER_ARGUMENTS, audit, callers_asked, date, entry_named, stack_table, thread_named
+from dmods.commands._records import (
+    CALLER_ARGUMENTS,
+    HEAD,
+    audit,
+    callers_asked,
+    date,
+    entry_named,
+    stack_table,
+    thread_named,
+)
 from dmods.commands.bufctl import ADDRESS
 from dmods.records.model import Transaction
 from dmods.records.sources import allocation_records
@@ -36,6 +45,7 @@ COMMAND = Command(
         "A stack that the frame limit of the auditor cuts ends with `...`."
     ),
     run=run,
+    tables=(HEAD,),
     arguments=(*CALLER_ARGUMENTS, ADDRESS),
     requires=("userland", "audit"),
     examples=(

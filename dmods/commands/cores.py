@@ -9,13 +9,25 @@ from dmods.base.times import utc_minute
 from dmods.command import Command
 from dmods.corefile.stored import stored_cores
 from dmods.process import signals
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.target import Target
 
-COLUMNS = (
-    Column("time", title="TIME (UTC)"), Column("program"), Column("pid"), Column("signal"), Column("size", "size"),
-    Column("state"), Column("keeper"), Column("file"), Column("seconds", hidden=True), Column("whole", hidden=True),
-)  # fmt: skip
+COLUMNS = Schema(
+    "cores",
+    "a core that systemd, apport, abrt or the current folder has, newest first",
+    (
+        Column("time", title="TIME (UTC)", about="UTC, to the minute"),
+        Column("program", null="it is not known"),
+        Column("pid", "count", null="it is not known"),
+        Column("signal", null="it is not known"),
+        Column("size", "size", about="of the file that has the core"),
+        Column("state", null="it is not known", about="whole or cut"),
+        Column("keeper"),
+        Column("file"),
+        Column("seconds", "seconds", hidden=True, about="since 1970"),
+        Column("whole", "flag", hidden=True, null="it is not known"),
+    ),
+)
 _STATE = {True: "whole", False: "cut", None: None}
 
 
@@ -36,7 +48,7 @@ def run(_target: Optional[Target], _args: argparse.Namespace) -> Report:
             "neither systemd, apport, abrt nor the current folder has a core that you can see; "
             "`dmods doctor` says where the kernel writes cores"
         )
-    return Report([Table("cores", COLUMNS, rows)], totals={"cores": len(rows)}, notes=notes)
+    return Report([COLUMNS.table(rows)], totals={"cores": len(rows)}, notes=notes)
 
 
 COMMAND = Command(
@@ -49,6 +61,8 @@ COMMAND = Command(
         "the core. DMODS_CORES_ROOT=DIR looks below another root: the disk of another machine."
     ),
     run=run,
+    tables=(COLUMNS,),
+    totals=(Column("cores", "count"),),
     requires=(),
     examples=(("cores", "what can be looked at"), ("cores --json", "the same for a script")),
 )

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 
 from dmods.command import Argument, Command, command_modules, load_command
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 
-MODULES = (Column("module"),)
-COMMANDS = (Column("module", width=24), Column("command", width=14), Column("summary"))
+MODULES = Schema("modules", "a module", (Column("module"),), when="without -l")
+COMMANDS = Schema(
+    "commands",
+    "a command",
+    (Column("module", width=24), Column("command", width=14), Column("summary")),
+    when="with -l",
+)
 
 
 def run(_target: object, args: argparse.Namespace) -> Report:
@@ -17,9 +22,9 @@ def run(_target: object, args: argparse.Namespace) -> Report:
     totals: dict[str, Value] = {"modules": len(modules)}
     if args.long:
         rows = [(module, name, load_command(module).summary) for name, _side, module in modules]
-        return Report([Table("commands", COMMANDS, rows)], totals=totals)
+        return Report([COMMANDS.table(rows)], totals=totals)
     names = [(module,) for _name, _side, module in modules]
-    return Report([Table("modules", MODULES, names, style="plain")], totals=totals)
+    return Report([MODULES.table(names, style="plain")], totals=totals)
 
 
 COMMAND = Command(
@@ -27,6 +32,8 @@ COMMAND = Command(
     summary="the modules and their commands",
     description="Each command is a module: a file in dmods/commands, or in drgnext/commands for kernels.",
     run=run,
+    tables=(MODULES, COMMANDS),
+    totals=(Column("modules", "count"),),
     arguments=(Argument("-l", "--long", action="store_true", help="show the command of each module and what it does"),),
     requires=(),
     examples=(("dmods", "the modules"), ("dmods -l", "what each command does")),

@@ -7,10 +7,14 @@ from typing import Optional
 
 from dmods.base.progress import Progress
 from dmods.command import Command
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 from dmods.target import Target
 
-COLUMNS = (Column("what"), Column("found"), Column("help"))
+COLUMNS = Schema(
+    "doctor",
+    "a tool, or a property of the core",
+    (Column("what"), Column("found"), Column("help", null="nothing is to be done")),
+)
 
 
 def run(target: Optional[Target], args: argparse.Namespace) -> Report:
@@ -32,7 +36,7 @@ def run(target: Optional[Target], args: argparse.Namespace) -> Report:
         findings += core_findings(target)
     findings += process_findings(pid) if pid is not None else ()
     rows = [(finding.what, finding.found, finding.help or None) for finding in findings]
-    return Report([Table("doctor", COLUMNS, rows, "advice")])
+    return Report([COLUMNS.table(rows, style="advice")])
 
 
 COMMAND = Command(
@@ -48,6 +52,7 @@ COMMAND = Command(
         "limits, open files, unit and container. Lines that begin with -> say what helps."
     ),
     run=run,
+    tables=(COLUMNS,),
     requires=(),
     optional=True,
     examples=(("doctor", "the tools, and the core that is loaded"),),

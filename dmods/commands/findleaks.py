@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from dmods.base.cached import forget
+from dmods.base.dataclass import replace
 from dmods.base.sizes import counted
 from dmods.command import Argument, Command, positive
 from dmods.commands._leak_tables import (
+    GROUPS,
     MOST_DETAILS,
+    TOTALS,
     LeakRow,
     Sums,
     footer,
@@ -20,7 +23,7 @@ from dmods.commands._leak_tables import (
     tables_of_records,
     totals,
 )
-from dmods.commands._records import CALLER_ARGUMENTS, LINES, audit, callers_asked, stack_values
+from dmods.commands._records import CALLER_ARGUMENTS, HEAD, LINES, audit, callers_asked, stack_values
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.types.typed_rows import leaks_by_type
 from dmods.heap.block import DIRECT, INDIRECT
@@ -36,7 +39,7 @@ from dmods.heap.verdict import leak_verdict, partial_note
 from dmods.records.callers import UNKNOWN, Callers
 from dmods.records.model import Record
 from dmods.records.sources import HOW_TO_RECORD
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.target import Target
 
 _MOST_POINTERS = 4  # pointers shown for a representative
@@ -53,17 +56,47 @@ _STALE_LINKS = (
     "may look like that, so a reported block may be in use; other commands follow such links"
 )
 
-DETAILS = (
-    Column("buffer", "address", width=16),
-    Column("size", "bytes"),
-    Column("arena"),
-    Column("kept_count", "count", title="KEEPS"),
-    Column("kept_bytes", "bytes", title="KEPT BYTES"),
-    Column("looks_like", title="LOOKS LIKE"),
-    Column("pointed_to_by", title="POINTED TO BY"),
+DETAILS = Schema(
+    "details",
+    "the block that stands for a group",
+    (
+        Column("buffer", "address", width=16),
+        Column("size", "bytes"),
+        Column("arena"),
+        Column("kept_count", "count", title="KEEPS", about="what the block keeps alive"),
+        Column("kept_bytes", "bytes", title="KEPT BYTES", about="what the block keeps alive"),
+        Column("looks_like", title="LOOKS LIKE", null="nothing is known of its content"),
+        Column("pointed_to_by", title="POINTED TO BY", about="in words"),
+    ),
+    when="with -d",
 )
-INDIRECTS = (Column("buffer", "address", width=16), Column("size", "bytes"), Column("arena"))
-DOUBTFUL = (*INDIRECTS, Column("why"))
+INDIRECTS = Schema(
+    "indirect",
+    "a block that only leaked blocks lead to",
+    (Column("buffer", "address", width=16), Column("size", "bytes"), Column("arena")),
+    when="with -i",
+)
+DOUBTFUL = Schema(
+    "doubtful", "a block that may have leaked", (*INDIRECTS.columns, Column("why")), when="with --doubtful"
+)
+
+_FIGURES = Schema(
+    "figures",
+    "the figures of the search",
+    (
+        Column("actual_buffers", "count", title="actual buffers"),
+        Column("arenas", "count", title="arenas"),
+        Column("tcaches", "count", title="tcaches"),
+        Column("heap_bytes", "bytes", title="bytes of heap"),
+        Column("root_bytes", "bytes", title="bytes of roots"),
+        Column("potential_pointers", "count", title="potential pointers in roots"),
+        Column("reached", "count", title="buffers reached"),
+        Column("leaked", "count", title="buffers leaked"),
+        Column("wall_seconds", "seconds", title="elapsed wall seconds"),
+        Column("cpu_seconds", "seconds", title="CPU seconds"),
+    ),
+    when="with -v",
+)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -108,10 +141,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if args.details:
         report.tables.extend(_details(heap, callers, shown, report.notes))
     if args.indirect:
-        report.tables.append(Table("indirect", INDIRECTS, _indirects(heap), title="Indirectly leaked"))
+        report.tables.append(INDIRECTS.table(_indirects(heap), title="Indirectly leaked"))
     if args.doubtful:
         rows = [(block.address, block.size, arena_name(block.arena), why) for block, why in doubtful_blocks(heap)]
-        report.tables.append(Table("doubtful", DOUBTFUL, rows, title="Leaked or not"))
+        report.tables.append(DOUBTFUL.table(rows, title="Leaked or not"))
     report.totals = totals(sums, whole)
     if not report.verdict.possible:
         report.totals = dict.fromkeys(report.totals)
@@ -192,7 +225,7 @@ def _details(heap: ProcessHeap, callers: Callers, groups: list[LeakGroup], notes
     """
     if len(groups) > MOST_DETAILS:
         notes.append(f"details of the first {MOST_DETAILS} of {len(groups)} groups; `whatis` has those of any block")
-    yield Table("details", DETAILS, list(_looks(heap, groups[:MOST_DETAILS])))
+    yield DETAILS.table(list(_looks(heap, groups[:MOST_DETAILS])))
     recorded = [(group, group.record) for group in groups[:MOST_DETAILS] if group.record is not None]
     tables = audit(heap.target, callers, *(record for _group, record in recorded))
     yield from tables_of_records([(group.cache, group.count, group.size) for group, _record in recorded], tables)
@@ -225,18 +258,6 @@ def _indirects(heap: ProcessHeap) -> Iterator[tuple[Value, ...]]:
 
 def _figures(heap: ProcessHeap, leaks: Leaks) -> Table:
     """Return the figures of the run, as mdb's ::findleaks -v prints them."""
-    columns = (
-        Column("actual_buffers", "count", title="actual buffers"),
-        Column("arenas", "count", title="arenas"),
-        Column("tcaches", "count", title="tcaches"),
-        Column("heap_bytes", "bytes", title="bytes of heap"),
-        Column("root_bytes", "bytes", title="bytes of roots"),
-        Column("potential_pointers", "count", title="potential pointers in roots"),
-        Column("reached", "count", title="buffers reached"),
-        Column("leaked", "count", title="buffers leaked"),
-        Column("wall_seconds", title="elapsed wall seconds"),
-        Column("cpu_seconds", title="CPU seconds"),
-    )
     row: tuple[Value, ...] = (
         sum(row[1] + row[3] for row in heap.marks.engine.sizes()),
         sum(one.counts()[0] for one in heap.heaps),
@@ -249,7 +270,7 @@ def _figures(heap: ProcessHeap, leaks: Leaks) -> Table:
         round(leaks.seconds, 3),
         round(leaks.cpu_seconds, 3),
     )
-    return Table("figures", columns, [row], style="record")
+    return _FIGURES.table([row], style="record")
 
 
 COMMAND = Command(
@@ -274,6 +295,16 @@ COMMAND = Command(
         "It knows their blocks from the records, if every block was recorded (no samples)."
     ),
     run=run,
+    tables=(
+        *GROUPS,
+        DETAILS,
+        replace(HEAD, when="with -d, where allocations were recorded"),
+        INDIRECTS,
+        DOUBTFUL,
+        _FIGURES,
+    ),
+    totals=TOTALS,
+    verdict=True,
     arguments=(
         Argument(
             "-d",

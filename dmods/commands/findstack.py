@@ -9,19 +9,30 @@ from dmods.commands._stack_arguments import VERBOSE, limit_argument
 from dmods.commands._stacks import merged_stack, thread_frames, thread_stack_table
 from dmods.process import signals
 from dmods.process.deep_stacks import walk_whole
-from dmods.process.shapes import STACK_COLUMNS
+from dmods.process.shapes import FRAME, STACK_COLUMNS
 from dmods.process.threads import find_thread
 from dmods.process.unwind import ENDS, FRAME_LIMIT, Frame, signal_of, walk
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.target import Target
 
-THREADS = (
-    Column("thread", "count"),
-    Column("name"),
-    Column("sp", "address"),
-    *STACK_COLUMNS,
-    Column("end"),
-    Column("outermost", hidden=True),
+THREADS = Schema(
+    "threads",
+    "the thread",
+    (
+        Column("thread", "count"),
+        Column("name", null="it is not known"),
+        Column("sp", "address", null="its registers are not known"),
+        *STACK_COLUMNS,
+        Column("end", about="why there are no more frames"),
+        Column(
+            "outermost",
+            "objects",
+            hidden=True,
+            null="the stack above has all frames",
+            about="the last 16 frames of a deeper stack",
+            fields=FRAME,
+        ),
+    ),
 )
 _OUTERMOST = 16
 
@@ -49,7 +60,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     )
     tables = [
         thread_stack_table(target, whole, notes, title=title, merged=merged, most=None if args.limit else FRAME_LIMIT),
-        Table("threads", THREADS, [record], only="json"),
+        THREADS.table([record], only="json"),
     ]
     if args.verbose:
         tables.append(_registers(target, stack.frames))
@@ -93,6 +104,16 @@ def _registers(target: Target, frames: list[Frame]) -> Table:
     return Table("registers", columns, rows, style="record", only="text")
 
 
+TOTALS = (
+    Column("thread", "count", about="its number"),
+    Column("name", "text", null="it is not known"),
+    Column("sp", "address", null="its registers are not known"),
+    Column("frames", "count", about="of the stack in the table"),
+    Column("depth", "count", about="of the whole stack"),
+    Column("end", "text", about="why there are no more frames"),
+)
+
+
 COMMAND = Command(
     name="findstack",
     summary="a thread's stack: stack pointer, pc, function and source line of each frame",
@@ -106,6 +127,8 @@ COMMAND = Command(
         "Nothing is downloaded."
     ),
     run=run,
+    tables=(THREADS,),
+    totals=TOTALS,
     arguments=(
         Argument("thread", metavar="THREAD", nargs="?", help="tid, pthread_t or name (default: the thread that died)"),
         VERBOSE,

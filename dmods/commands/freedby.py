@@ -6,7 +6,7 @@ import argparse
 
 from dmods.command import Command
 from dmods.commands._records import CALLER_ARGUMENTS
-from dmods.commands.allocdby import THREAD, TOP, report
+from dmods.commands.allocdby import FREED, THREAD, TOP, TOTALS, report
 from dmods.records.sources import require_records
 from dmods.report import Report
 from dmods.target import Target
@@ -14,7 +14,7 @@ from dmods.target import Target
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the frees of the thread."""
-    return report(target, require_records(target, log=True), "freedby", args, freed=True)
+    return report(target, require_records(target, log=True), args, freed=True)
 
 
 COMMAND = Command(
@@ -26,6 +26,8 @@ COMMAND = Command(
         "memory is used again."
     ),
     run=run,
+    tables=(FREED,),
+    totals=TOTALS,
     arguments=(TOP, *CALLER_ARGUMENTS, THREAD),
     requires=("userland", "audit"),
     examples=(("freedby 1607", "what thread 1607 freed"),),

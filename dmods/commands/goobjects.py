@@ -7,7 +7,7 @@ import argparse
 from dmods.command import Argument, Command, positive
 from dmods.errors import UserError
 from dmods.heap.heap import find_heap
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.runtimes.golang.mheap import find_mheap
 from dmods.runtimes.golang.objects import GoTypes, go_types
 from dmods.target import Target
@@ -15,25 +15,40 @@ from dmods.target import Target
 _FEW = 30  # types that are shown unless --top says otherwise
 _MOST_LISTED = 1_000_000
 
-TYPES = (
-    Column("count", "count", width=10),
-    Column("bytes", "bytes", width=12),
-    Column("average", "bytes", width=8),
-    Column("type"),
-    Column("shape", hidden=True),
-    Column("value_bytes", "bytes", hidden=True),
+TYPES = Schema(
+    "types",
+    "a type of Go",
+    (
+        Column("count", "count", width=10),
+        Column("bytes", "bytes", width=12),
+        Column("average", "bytes", width=8),
+        Column("type"),
+        Column("shape", hidden=True, about="one, array, map, channel and the like"),
+        Column("value_bytes", "bytes", hidden=True, about="of one value of the type"),
+    ),
+    when="without --type",
 )
-UNKNOWN = (
-    Column("count", "count", width=10),
-    Column("bytes", "bytes", width=12),
-    Column("size", "bytes", width=8),
-    Column("pointers", title="MAY HAVE POINTERS"),
+UNKNOWN = Schema(
+    "unknown",
+    "a size of objects whose type is not known",
+    (
+        Column("count", "count", width=10),
+        Column("bytes", "bytes", width=12),
+        Column("size", "bytes", width=8),
+        Column("pointers", title="MAY HAVE POINTERS", about="yes or no"),
+    ),
+    when="without --type, where there are some",
 )
-OBJECTS = (
-    Column("address", "address", width=16),
-    Column("bytes", "bytes", width=8),
-    Column("state"),
-    Column("type"),
+OBJECTS = Schema(
+    "objects",
+    "an object",
+    (
+        Column("address", "address", width=16),
+        Column("bytes", "bytes", width=8),
+        Column("state", about="live or garbage"),
+        Column("type"),
+    ),
+    when="with --type",
 )
 
 
@@ -51,14 +66,14 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         return _listed(target, types, args, report)
     most = args.top or _FEW
     cells = [(count, size, size // count, kind.text, kind.shape, kind.size) for kind, count, size in rows]
-    report.tables.append(Table("types", TYPES, cells[:most]))
+    report.tables.append(TYPES.table(cells[:most]))
     if len(cells) > most:
         report.notes.append(f"{len(cells) - most} more types are not shown (--top)")
     rest = sorted(types.rest(), key=lambda row: (-row[3], row[0]))
     if rest:
         untyped = [(count, total, size, "yes" if pointers else "no") for size, pointers, count, total in rest]
         title = "objects whose type is not known, by size"
-        report.tables.append(Table("unknown", UNKNOWN, untyped[:most], title=title))
+        report.tables.append(UNKNOWN.table(untyped[:most], title=title))
     report.totals = {
         "types": len(rows),
         "objects": sum(row[1] for row in rows) + sum(row[2] for row in rest),
@@ -83,11 +98,20 @@ def _listed(target: Target, types: GoTypes, args: argparse.Namespace, report: Re
             garbage = block is not None and heap.marks.is_garbage(block)
             cells.append((address, size, "garbage" if garbage else "live", args.type))
     total = sum(count for _kind, count, _size in wanted)
-    report.tables.append(Table("objects", OBJECTS, sorted(cells)))
+    report.tables.append(OBJECTS.table(sorted(cells)))
     if total > len(cells):
         report.notes.append(f"{total - len(cells)} more objects are not shown (--top)")
     report.totals = {"objects": total, "bytes": sum(size for _kind, _count, size in wanted)}
     return report
+
+
+TOTALS = (
+    Column("types", "count", when="without --type"),
+    Column("objects", "count"),
+    Column("bytes", "bytes"),
+    Column("unknown", "count", when="without --type", about="objects whose type is not known"),
+    Column("unknown_bytes", "bytes", when="without --type"),
+)
 
 
 COMMAND = Command(
@@ -101,6 +125,8 @@ COMMAND = Command(
         '"[]T" is an array of values of the type T: that of a slice, or the buffer of a channel.'
     ),
     run=run,
+    tables=(TYPES, UNKNOWN, OBJECTS),
+    totals=TOTALS,
     arguments=(
         Argument("--top", type=positive, metavar="N", help=f"the first N types or objects ({_FEW})"),
         Argument("--type", metavar="NAME", help="list the objects of this type"),

@@ -6,29 +6,63 @@ import argparse
 from functools import partial
 from typing import Optional
 
+from dmods.base.dataclass import replace
 from dmods.command import Argument, Command, positive
 from dmods.commands._goroutine_groups import STACKS, Wanted, group_row, grouped
 from dmods.commands._goroutines import frames_to_show, stack_table, stack_values
 from dmods.errors import UsageError, UserError
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.process.unwind import FRAME_LIMIT
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.runtimes.golang.clock import waited
 from dmods.runtimes.golang.goroutines import Goroutine, Goroutines, find_goroutines, function_name
 from dmods.runtimes.golang.unwind import stack_of
 from dmods.target import Target
 
-LIST = (
-    Column("id", "count"),
-    Column("state"),
-    Column("waits", "count", title="WAITS (S)"),
-    Column("thread", "count"),
-    Column("locked", "count"),
-    Column("start"),
-    Column("made_by", title="MADE BY"),
-    Column("parent", "count"),
-    Column("address", "address", width=16),
-    Column("stack_number", "count", title="STACK"),
+LIST = Schema(
+    "goroutines",
+    "a goroutine",
+    (
+        Column("id", "count"),
+        Column("state"),
+        Column(
+            "waits",
+            "count",
+            title="WAITS (S)",
+            null="it does not wait, or the clock is not known",
+            about="whole seconds",
+        ),
+        Column("thread", "count", null="no thread runs it"),
+        Column("locked", "count", null="it is locked to no thread", about="the thread that it is locked to"),
+        Column("start", about="its function, or empty"),
+        Column("made_by", title="MADE BY", about="the function that made it, or empty"),
+        Column("parent", "count", null="it is not known", about="the number of the goroutine that made it"),
+        Column("address", "address", width=16),
+        Column("stack_number", "count", title="STACK", about="`number` of the table stacks"),
+    ),
+    when="without ID",
+)
+
+_WAITS = "it does not wait, or the clock is not known"
+ONE = Schema(
+    "goroutine",
+    "the goroutine",
+    (
+        Column("id", "count"),
+        Column("state"),
+        Column("waits", "count", title="waits at least (seconds)", null=_WAITS),
+        Column("thread", "count", null="no thread runs it"),
+        Column("locked", "count", title="locked to thread", null="it is locked to no thread"),
+        Column("start", about="its function, or empty"),
+        Column("made_by", title="made by", about="the function that made it, or empty"),
+        Column("parent", "count", title="made by goroutine", null="it is not known"),
+        Column("address", "address", width=16),
+        Column("low", "address", width=16, title="stack from"),
+        Column("high", "address", width=16, title="stack to"),
+        *STACK_COLUMNS,
+        Column("end", hidden=True, about="why there are no more frames; `complete`"),
+    ),
+    when="with ID",
 )
 
 
@@ -46,10 +80,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     alive = [one for one in found.all if not one.dead]
     groups, left_out = grouped(target, alive, Wanted(args.limit, args.state, args.caller, args.all_frames))
     groups.sort(key=lambda group: -len(group.members))
-    tables = [Table("stacks", STACKS, [group_row(target, number, group) for number, group in enumerate(groups, 1)])]
+    tables = [STACKS.table([group_row(target, number, group) for number, group in enumerate(groups, 1)])]
     numbers = {one.address: number for number, group in enumerate(groups, 1) for one in group.members}
     listed = [_listed(target, one, numbers.get(one.address)) for one in alive if one.address in numbers]
-    tables.append(Table("goroutines", LIST, listed, only="" if args.list else "json"))
+    tables.append(LIST.table(listed, only="" if args.list else "json"))
     for number, group in enumerate(groups, 1):
         count = len(group.members)
         title = f"stack {number}: {count} goroutine{'s' if count > 1 else ''}, {group.members[0].state}"
@@ -94,27 +128,23 @@ def _one(target: Target, found: Goroutines, args: argparse.Namespace) -> Report:
         raise UsageError(f"there is no goroutine {args.id}", "`goroutines -l` lists them")
     stack = stack_of(target, one, args.limit)
     frames = frames_to_show(stack, args.all_frames)
-    facts: list[tuple[Column, Value]] = [
-        (Column("id", "count"), one.number),
-        (Column("state"), one.state),
-        (Column("waits", "count", title="waits at least (seconds)"), waited(target, one) or None),
-        (Column("thread", "count"), one.thread),
-        (Column("locked", "count", title="locked to thread"), one.locked),
-        (Column("start"), function_name(target, one.start)),
-        (Column("made_by", title="made by"), function_name(target, one.made_at)),
-        (Column("parent", "count", title="made by goroutine"), one.parent or None),
-        (Column("address", "address", width=16), one.address),
-        (Column("low", "address", width=16, title="stack from"), one.stack[0]),
-        (Column("high", "address", width=16, title="stack to"), one.stack[1]),
+    facts: list[tuple[str, Value]] = [
+        ("id", one.number),
+        ("state", one.state),
+        ("waits", waited(target, one) or None),
+        ("thread", one.thread),
+        ("locked", one.locked),
+        ("start", function_name(target, one.start)),
+        ("made_by", function_name(target, one.made_at)),
+        ("parent", one.parent or None),
+        ("address", one.address),
+        ("low", one.stack[0]),
+        ("high", one.stack[1]),
+        ("stack", partial(stack_values, target, frames)),
+        ("truncated", stack.truncated),
+        ("end", stack.end or "complete"),
     ]
-    columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
-    hidden = [*STACK_COLUMNS, Column("end", hidden=True)]
-    values: list[Value] = [value for _column, value in facts]
-    values += [partial(stack_values, target, frames), stack.truncated, stack.end or "complete"]
-    tables = [
-        Table("goroutine", [*columns, *hidden], [tuple(values)], style="record"),
-        stack_table(target, stack, frames, "stack", title="stack", sp=True),
-    ]
+    tables = [ONE.record(facts), stack_table(target, stack, frames, "stack", title="stack", sp=True)]
     return Report(tables, notes=list(found.notes), totals={"goroutine": one.number, "frames": len(stack.frames)})
 
 
@@ -122,6 +152,15 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text} is not the number of a goroutine")
     return int(text)
+
+
+TOTALS = (
+    Column("stacks", "count", when="without ID"),
+    Column("goroutines", "count", when="without ID"),
+    Column("dead", "count", when="without ID"),
+    Column("goroutine", "count", when="with ID", about="its number"),
+    Column("frames", "count", when="with ID"),
+)
 
 
 COMMAND = Command(
@@ -138,6 +177,8 @@ COMMAND = Command(
         "core."
     ),
     run=run,
+    tables=(replace(STACKS, when="without ID"), LIST, ONE),
+    totals=TOTALS,
     arguments=(
         Argument("id", metavar="ID", nargs="?", type=_count, help="one goroutine, by its number"),
         Argument("-a", "--all-frames", action="store_true", help="show the frames of Go's runtime, too"),

@@ -8,7 +8,8 @@ from typing import Optional
 
 from dmods.base.dataclass import replace
 from dmods.command import Argument, Command, positive, seconds
-from dmods.commands._growth_memory import growth_verdict, memory_table, partial_notes, without_leaks
+from dmods.commands._growth_memory import MEMORY, growth_verdict, memory_table, partial_notes, without_leaks
+from dmods.commands._growth_tables import CHANGES, FINDINGS, TOTALS
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
@@ -21,51 +22,14 @@ from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.no_heap import no_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
 from dmods.output.next_command import as_typed
-from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.sources import HOW_TO_RECORD
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Value
 from dmods.target import Target
 
 _USUAL = 20  # rows that are shown without --top
 _MOST_CORES = 16
 _MUCH_CHANGED = 20  # one in so many surviving blocks with other content is worth a word
-
-COLUMNS = (
-    Column("growth_bytes", "bytes", width=10, title="GROWTH"),
-    Column("percent", "percent", title="OF ALL"),
-    Column("old_bytes", "bytes", width=10, title="OLD"),
-    Column("now_bytes", "bytes", width=10, title="NOW"),
-    Column("growth_count", "count", title="BLOCKS"),
-    Column("bytes_per_hour", "bytes", title="PER HOUR"),
-    Column("new_bytes", "bytes", title="NEW"),
-    Column("gone_bytes", "bytes", title="GONE"),
-    Column("kept_bytes", "bytes", title="KEPT"),
-    Column("leaked_bytes", "bytes", title="LEAKED"),
-    Column("buffer", "address", title="BUFFER"),
-    Column("key"),
-    Column("old_count", "count", hidden=True),
-    Column("now_count", "count", hidden=True),
-    Column("new_count", "count", hidden=True),
-    Column("gone_count", "count", hidden=True),
-    Column("kept_count", "count", hidden=True),
-    Column("survived_count", "count", hidden=True),
-    Column("survived_bytes", "bytes", hidden=True),
-    Column("proven_count", "count", hidden=True),
-    Column("oldest", "time", hidden=True),
-    Column("newest", "time", hidden=True),
-    Column("each_bytes", hidden=True),
-    Column("each_count", hidden=True),
-    *STACK_COLUMNS,
-)
-FINDINGS = (
-    Column("finding"),
-    Column("kind", hidden=True),
-    Column("confidence", hidden=True),
-    Column("bytes", "bytes", hidden=True),
-    Column("address", "address", hidden=True),
-    Column("next", hidden=True),
-)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -96,7 +60,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     said: list[Said] = growth_findings(found, names, heaps[-1])
     if not found.partial & {0, len(names) - 1}:  # what a dump lacks is neither in use nor free
         said += fragmentation(found.memory, heaps)
-    report.tables.append(Table("findings", FINDINGS, list(map(_said, said)), style="plain"))
+    report.tables.append(FINDINGS.table(list(map(_said, said)), style="plain"))
     report.notes.extend(replaced(found))
     _add_noise(report, found, names)
     report.totals = _totals(found)
@@ -193,7 +157,7 @@ def _add_changes(report: Report, found: Growth, named: list[Callers], top: Optio
     hidden["bytes_per_hour"] = not found.hours
     hidden["kept_bytes"] = not (aligned and several)
     hidden["leaked_bytes"] = not any(each.leaked and each.leaked[-1].count for each in found.changes)
-    columns = [replace(c, hidden=hidden.get(c.name, c.hidden), title=_title(c, found.by)) for c in COLUMNS]
+    columns = [replace(c, hidden=hidden.get(c.name, c.hidden), title=_title(c, found.by)) for c in CHANGES.columns]
     order = _ordered(found)
     # Lines that did not change are the most, and tell the least.
     shown = order[:top] if top is not None else list(filter(_has_changed, order))[:_USUAL]
@@ -203,7 +167,7 @@ def _add_changes(report: Report, found: Growth, named: list[Callers], top: Optio
     rows = [_cells(each, found, named) for each in shown]
     old, now = found.memory[0].in_use, found.memory[-1].in_use
     footer = ["-" * 72, f"Blocks in use: {old} bytes {_signed(now - old)} = {now} bytes"]
-    report.tables.append(Table("growth", columns, rows, footer=footer))
+    report.tables.append(CHANGES.table(rows, columns, footer=footer))
 
 
 def _has_changed(change: Change) -> bool:
@@ -368,6 +332,9 @@ COMMAND = Command(
         "needs. Then live and leaked blocks are one line, and OLD and NOW are what the dumps show."
     ),
     run=run,
+    tables=(MEMORY, CHANGES, FINDINGS),
+    totals=TOTALS,
+    verdict=True,
     compares=True,
     arguments=(
         Argument("base", nargs="*", metavar="CORE", help="older cores of the process (in the shell: newer ones)"),

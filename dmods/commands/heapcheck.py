@@ -9,8 +9,8 @@ from typing import Optional
 from dmods.allocators.vocabulary import Checked, Contradiction, Part
 from dmods.base.named_tuple import NamedTuple
 from dmods.command import Argument, Command
-from dmods.commands._auditor import stopped_table
-from dmods.commands._guards import SHOWN, guards_notes, guards_stacks, guards_table
+from dmods.commands._auditor import STOPPED, stopped_table
+from dmods.commands._guards import GUARDS, SHOWN, guards_notes, guards_stacks, guards_table
 from dmods.heap.blocks import arena_name
 from dmods.heap.content import describe_content
 from dmods.heap.damage import Damage, hexdump
@@ -19,38 +19,73 @@ from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.no_heap import no_heap
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, partial_note
 from dmods.records.callers import Callers
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.target import Target
 
 _SHOWN = 50  # damaged chunks and links in the tables; totals count all
 _DUMPED = 5  # chunks whose bytes are shown
 _MOST_TEXT = 60  # characters of what a block looks like
 
-ARENAS = (
-    Column("arena"),
-    Column("address", "address"),
-    Column("chunks", "count"),
-    Column("free_chunks", "count", title="FREE"),
-    Column("in_bins", "count", title="IN BINS"),
-    Column("in_fastbins", "count", title="IN FASTBINS"),
-    Column("cached", "count", title="CACHED"),
-    Column("verdict"),
+ARENAS = Schema(
+    "arenas",
+    "a part of the heap: an arena, the tcaches, the blocks with mappings of their own, the guards",
+    (
+        Column("arena"),
+        Column("address", "address", null="the part has no structure of its own"),
+        Column("chunks", "count", null="the part has no such chunks"),
+        Column("free_chunks", "count", title="FREE", null="the part has no such chunks"),
+        Column("in_bins", "count", title="IN BINS", null="the part has no such chunks"),
+        Column("in_fastbins", "count", title="IN FASTBINS", null="the part has no such chunks"),
+        Column("cached", "count", title="CACHED", null="the part has no such chunks"),
+        Column("verdict", about="clean, or the problems in words"),
+    ),
+    when="where there is a heap",
 )
-CHUNKS = (
-    Column("chunk", "address", width=16),
-    Column("arena"),
-    Column("what"),
-    Column("suspect", "address", title="LIKELY CULPRIT"),
-    Column("suspect_size", "bytes", title="ITS SIZE"),
-    Column("why"),
-    Column("looks_like", title="LOOKS LIKE"),
-    Column("resumed", "address", title="SOUND AGAIN AT"),
-    Column("extent", "bytes"),
-    Column("fault", hidden=True),
-    Column("value", "address", hidden=True),
+CHUNKS = Schema(
+    "chunks",
+    "a damaged chunk",
+    (
+        Column("chunk", "address", width=16),
+        Column("arena"),
+        Column("what"),
+        Column(
+            "suspect",
+            "address",
+            title="LIKELY CULPRIT",
+            null="it is not known",
+            about="the block that was likely written beyond its end",
+        ),
+        Column("suspect_size", "bytes", title="ITS SIZE", null="no block is suspected"),
+        Column("why", null="no block is suspected", about="the evidence for that"),
+        Column("looks_like", title="LOOKS LIKE", null="no block is suspected, or nothing is known of its content"),
+        Column("resumed", "address", title="SOUND AGAIN AT", about="where chunks are valid again"),
+        Column("extent", "bytes", about="of the damage"),
+        Column("fault", hidden=True, about="a name for the kind of damage"),
+        Column("value", "address", hidden=True, about="the value that stands there"),
+    ),
+    when="where chunks are damaged",
 )
-BYTES = (Column("address", "address", width=16), Column("bytes"), Column("text"))
-LISTS = (Column("list"), Column("arena"), Column("at", "address"), Column("what"))
+BYTES = Schema(
+    "bytes",
+    "16 bytes around the header of a damaged chunk; each of the first chunks has a table",
+    (
+        Column("address", "address", width=16),
+        Column("bytes", about="hexadecimal digits"),
+        Column("text", about="as ASCII"),
+    ),
+    when="where chunks are damaged",
+)
+LISTS = Schema(
+    "lists",
+    "a contradiction in the allocator's own records",
+    (
+        Column("list", about="the structure or list"),
+        Column("arena", null="it belongs to no arena"),
+        Column("at", "address", null="it has no place of its own"),
+        Column("what"),
+    ),
+    when="where there are some",
+)
 
 
 class _Found(NamedTuple):
@@ -116,15 +151,15 @@ def _tables(target: Target, heap: ProcessHeap, found: _Found, verbose: bool) -> 
     """Yield the parts, then what is damaged in them."""
     if found.stopped is not None:
         yield found.stopped
-    yield Table("arenas", ARENAS, [_part_row(part) for part in found.parts])
+    yield ARENAS.table([_part_row(part) for part in found.parts])
     chunks, listed = found.chunks, found.contradictions
     if chunks:
         rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
-        yield Table("chunks", CHUNKS, rows, title="Damaged chunks")
+        yield CHUNKS.table(rows, title="Damaged chunks")
         yield from (_bytes(heap, damage) for damage in chunks[:_DUMPED])
     if listed:
         rows = [_link_row(link) for link in listed[:_SHOWN]]
-        yield Table("lists", LISTS, rows, title="Contradictions in malloc's own records")
+        yield LISTS.table(rows, title="Contradictions in malloc's own records")
     yield from _guards(target, found.guards, verbose)
 
 
@@ -194,9 +229,7 @@ def _chunk_row(heap: ProcessHeap, damage: Damage) -> tuple[Value, ...]:
 
 
 def _bytes(heap: ProcessHeap, damage: Damage) -> Table:
-    return Table(
-        "bytes", BYTES, hexdump(heap, damage), style="plain", title=f"Around the header of chunk {damage.chunk:#x}"
-    )
+    return BYTES.table(hexdump(heap, damage), style="plain", title=f"Around the header of chunk {damage.chunk:#x}")
 
 
 def _shortened(text: str) -> Optional[str]:
@@ -205,6 +238,19 @@ def _shortened(text: str) -> Optional[str]:
 
 def _link_row(link: Contradiction) -> tuple[Value, ...]:
     return link.where, None if link.arena is None else arena_name(link.arena), link.address, link.what
+
+
+TOTALS = (
+    Column("problems", "count", about="of all kinds"),
+    Column("damaged_chunks", "count"),
+    Column("damaged_links", "count"),
+    Column("contradictions", "count"),
+    Column("misuses", "count", about="for which the auditor stopped the program"),
+    Column("guards_checked", "count", null="the program did not run with the auditor's guards"),
+    Column("overwritten_guards", "count", null="the program did not run with the auditor's guards"),
+    Column("chunks", "count"),
+    Column("arenas", "count"),
+)
 
 
 COMMAND = Command(
@@ -224,6 +270,9 @@ COMMAND = Command(
         "most of it."
     ),
     run=run,
+    tables=(STOPPED, ARENAS, CHUNKS, BYTES, LISTS, GUARDS),
+    totals=TOTALS,
+    verdict=True,
     arguments=(
         Argument("--fail-on-damage", action="store_true", help="exit status 3 when something is damaged"),
         Argument("-v", "--verbose", action="store_true", help="the stacks of blocks with overwritten guards, too"),

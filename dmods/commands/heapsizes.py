@@ -7,18 +7,37 @@ from collections.abc import Callable, Iterable
 from typing import Optional
 
 from dmods.allocators.numbers import NO_ARENA, arena_name
-from dmods.base.dataclass import dataclass
+from dmods.base.dataclass import dataclass, replace
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.no_heap import no_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.target import Target
 
 _FEW = 40  # sizes; if there are no more, each has a line
 _FINE = 1024  # up to this size a class is a chunk size; above, each power of two has four classes
 _SPLIT = 4
+
+_LEAKS = ("leaked_count", "leaked_bytes")
+SIZES = Schema(
+    "sizes",
+    "a size of blocks, or a class of sizes",
+    (
+        Column("size", about="a number, or two with a dash between"),
+        Column("live_count", "count", title="LIVE", about="leaked blocks are among them"),
+        Column("live_bytes", "bytes", title="LIVE BYTES"),
+        Column("percent", "percent", title="%LIVE"),
+        Column("free_count", "count", title="FREE"),
+        Column("free_bytes", "bytes", title="FREE BYTES"),
+        Column("leaked_count", "count", title="LEAKED", about="meaningless where the totals have null"),
+        Column("leaked_bytes", "bytes", title="LEAKED BYTES", about="meaningless where the totals have null"),
+        Column("least", "bytes", hidden=True),
+        Column("most", "bytes", hidden=True),
+    ),
+    when="where there is a heap",
+)
 
 
 @dataclass
@@ -78,7 +97,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.append(f"{len(shown) - args.top} more sizes are not shown (--top)")
         shown = shown[: args.top]
     report.tables.append(
-        Table("sizes", _columns(leaks), [_row(c, total) for c in shown], footer=_footer(total, len(sizes), leaks))
+        SIZES.table([_row(c, total) for c in shown], _columns(leaks), footer=_footer(total, len(sizes), leaks))
     )
     report.totals = {
         "live_count": total.live,
@@ -130,18 +149,7 @@ def class_of(size: int, word: int) -> tuple[int, int]:
 
 def _columns(leaks: bool) -> list[Column]:
     """Return the columns. Those of leaks are shown where a verdict on leaks is possible."""
-    return [
-        Column("size"),
-        Column("live_count", "count", title="LIVE"),
-        Column("live_bytes", "bytes", title="LIVE BYTES"),
-        Column("percent", "percent", title="%LIVE"),
-        Column("free_count", "count", title="FREE"),
-        Column("free_bytes", "bytes", title="FREE BYTES"),
-        Column("leaked_count", "count", title="LEAKED", hidden=not leaks),
-        Column("leaked_bytes", "bytes", title="LEAKED BYTES", hidden=not leaks),
-        Column("least", "bytes", hidden=True),
-        Column("most", "bytes", hidden=True),
-    ]
+    return [replace(column, hidden=True) if column.name in _LEAKS and not leaks else column for column in SIZES.columns]
 
 
 def _row(c: Class, total: Class) -> tuple[Value, ...]:
@@ -156,6 +164,17 @@ def _footer(total: Class, sizes: int, leaks: bool) -> list[str]:
     return ["-" * 72, text, *([leaked] if leaks else [])]
 
 
+TOTALS = (
+    Column("live_count", "count", about="leaked blocks are among them"),
+    Column("live_bytes", "bytes"),
+    Column("free_count", "count"),
+    Column("free_bytes", "bytes"),
+    Column("leaked_count", "count", null="no verdict on leaks is possible"),
+    Column("leaked_bytes", "bytes", null="no verdict on leaks is possible"),
+    Column("sizes", "count", about="how many different sizes"),
+)
+
+
 COMMAND = Command(
     name="heapsizes",
     summary="what fills the heap: how many blocks there are of each size",
@@ -165,6 +184,9 @@ COMMAND = Command(
         "fastbins and tcaches are free. LIVE counts leaked blocks, too."
     ),
     run=run,
+    tables=(SIZES,),
+    totals=TOTALS,
+    verdict=True,
     arguments=(
         Argument("--exact", action="store_true", help="every size by itself"),
         Argument("--arena", metavar="N", help="only this arena: main, a number, je0, or mmapped"),

@@ -6,11 +6,11 @@ import argparse
 from typing import Optional
 
 from dmods.command import Argument, Command
-from dmods.commands.whattype import block_and_graph, type_table
+from dmods.commands.whattype import TYPE, block_and_graph, type_table
 from dmods.errors import UsageError
 from dmods.graph.types.typed_rows import typed_blocks
 from dmods.graph.types.typegraph import find_typegraph, teach
-from dmods.report import Report
+from dmods.report import Column, Report
 from dmods.target import Target
 
 _SESSION = "the type is kept as long as the target is open"
@@ -53,6 +53,12 @@ def _known(target: Target) -> int:
     return sum(row.total.count for row in typed_blocks(target).rows() if row.name.is_type)
 
 
+TOTALS = (
+    Column("typed_before", "count", about="blocks with a type, before the type was taught"),
+    Column("typed_after", "count"),
+)
+
+
 COMMAND = Command(
     name="istype",
     summary="set the type of a block: blocks that it leads to get types, too",
@@ -61,6 +67,8 @@ COMMAND = Command(
         "an array. All types are computed again. `typed_before` and `typed_after` count the blocks that have a type."
     ),
     run=run,
+    tables=(TYPE,),
+    totals=TOTALS,
     arguments=(
         Argument("address", metavar="ADDR", help="an address in a block"),
         Argument("type", metavar="TYPE", nargs="+", help="a struct, class or union of the debug information"),

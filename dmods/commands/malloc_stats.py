@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 
+from dmods.allocators import figures
+from dmods.allocators.directory import allocators
+from dmods.base.dataclass import replace
 from dmods.command import Argument, Command
-from dmods.commands._memory import uses_table
+from dmods.commands._memory import USES, uses_table
 from dmods.heap.heap import ProcessHeap, find_heap
-from dmods.heap.ledger import find_ledger
+from dmods.heap.ledger import LEDGER, find_ledger
 from dmods.heap.no_heap import no_heap
 from dmods.heap.verdict import heap_verdict, judge
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.target import Target
 
 #: Figures that every report has: those of malloc_stats(3). They are 0 where glibc's malloc was not used.
-_TOTALS = (
-    "system_bytes",
-    "in_use_bytes",
-    "cached_bytes",
-    "free_bytes",
-    "top_bytes",
-    "arenas",
-    "arena_bytes",
-    "mmapped_count",
-    "mmapped_bytes",
-    "max_mmapped_count",
-    "max_mmapped_bytes",
+_FIGURES = (
+    Column("system_bytes", "bytes"),
+    Column("in_use_bytes", "bytes", null="the figures of an arena contradict each other"),
+    Column("cached_bytes", "bytes"),
+    Column("free_bytes", "bytes"),
+    Column("top_bytes", "bytes"),
+    Column("arenas", "count"),
+    Column("arena_bytes", "bytes"),
+    Column("mmapped_count", "count"),
+    Column("mmapped_bytes", "bytes"),
+    Column("max_mmapped_count", "count", null="the dump does not tell it"),
+    Column("max_mmapped_bytes", "bytes", null="the dump does not tell it"),
 )
+_LIVE = (
+    Column("live_count", "count", about="blocks of the program, as `heapsizes` counts them"),
+    Column("live_bytes", "bytes", about="their usable bytes"),
+)
+_LINES = Schema("malloc_stats", "a line of malloc_stats(3)", (Column("line"),), when="with --glibc")
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -40,19 +49,19 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         return report
     written = [(one, one.own_report()) for one in heap.heaps] if args.glibc else []
     shown = [one for one, lines in written if lines] if args.glibc else heap.heaps
-    figures = [one.report(args.bins) for one in shown]
-    report.totals = {**dict.fromkeys(_TOTALS, 0), **_live(heap)}
+    reports = [one.report(args.bins) for one in shown]
+    report.totals = {**dict.fromkeys((each.name for each in _FIGURES), 0), **_live(heap)}
     sums: Counter[str] = Counter()
-    for each in figures:
+    for each in reports:
         report.totals.update(each.totals)
         sums.update(each.sums)
         report.notes.extend(each.notes)
     report.totals.update(sums)
     if args.glibc:
         lines = [(line,) for _one, part in written for line in part]
-        report.tables.extend([Table("malloc_stats", (Column("line"),), lines, style="plain")] if lines else [])
+        report.tables.extend([_LINES.table(lines, style="plain")] if lines else [])
     else:
-        report.tables.extend(table for each in figures for table in each.tables)
+        report.tables.extend(table for each in reports for table in each.tables)
         report.tables.append(uses_table(find_ledger(target)))
     report.totals["memory"] = find_ledger(target).values()
     return report
@@ -68,6 +77,22 @@ def _live(heap: ProcessHeap) -> dict[str, Value]:
         "live_count": sum(used for _size, used, _free, _own in sizes),
         "live_bytes": sum(size * used for size, used, _free, _own in sizes),
     }
+
+
+def _tables() -> Sequence[Schema]:
+    """Return the tables of all allocators, and those of every process."""
+    return (
+        *(schema for one in allocators() for schema in one.declared().figures),
+        figures.FIGURES,
+        _LINES,
+        replace(USES, when="without --glibc"),
+    )
+
+
+def _totals() -> Sequence[Column]:
+    """Return the totals of every process, and those of all allocators."""
+    theirs = (column for one in allocators() for column in one.declared().totals)
+    return (*_FIGURES, *_LIVE, *theirs, *figures.TOTALS, Column("memory", "object", fields=LEDGER))
 
 
 COMMAND = Command(
@@ -87,6 +112,9 @@ COMMAND = Command(
         "and of leaked blocks, free memory (with caches and tops of arenas), and the allocator's own memory."
     ),
     run=run,
+    tables=_tables,
+    totals=_totals,
+    verdict=True,
     arguments=(
         Argument("--glibc", action="store_true", help="the text that malloc_stats(3) writes"),
         Argument("--bins", action="store_true", help="jemalloc's size classes for each arena by itself"),

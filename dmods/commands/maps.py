@@ -8,54 +8,71 @@ from collections.abc import Iterable
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command
-from dmods.commands._lost_mappings import lost_notes, lost_tables
-from dmods.commands._memory import uses_table
+from dmods.commands._lost_mappings import LOST_TABLES, lost_notes, lost_tables
+from dmods.commands._memory import USES, uses_table
 from dmods.commands._records import stack_table, stack_values
-from dmods.heap.ledger import find_ledger
+from dmods.heap.ledger import LEDGER, find_ledger
 from dmods.heap.lost_mappings import find_lost_mappings
 from dmods.heap.mapping_content import LARGE, WORTH, large_mappings
 from dmods.heap.mapping_kinds import KINDS, classify_mappings
 from dmods.heap.verdict import judge
-from dmods.process.shapes import STACK_COLUMNS
+from dmods.process.shapes import stack_columns
 from dmods.records.callers import Callers
 from dmods.records.mapped import makers, recorded_maps
 from dmods.records.sources import allocation_records
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.target import AddressRange, Target
 
-SUMMARY = (
-    Column("kind", width=12),
-    Column("count", "count", width=8),
-    Column("bytes", "bytes", width=16),
-    Column("dumped", "bytes", width=16),
+SUMMARY = Schema(
+    "kinds",
+    "the mappings of a kind",
+    (
+        Column("kind", width=12),
+        Column("count", "count", width=8),
+        Column("bytes", "bytes", width=16),
+        Column("dumped", "bytes", width=16, about="the part that the dump has"),
+    ),
 )
-EACH = (
+_EACH = (
     Column("start", "address", width=16),
     Column("end", "address", width=16),
     Column("bytes", "bytes", width=14),
-    Column("dumped", "bytes", width=14),
+    Column("dumped", "bytes", width=14, about="the part that the dump has"),
     Column("flags", width=5),
     Column("kind", width=12),
-    Column("offset", "address"),
-    Column("path"),
+    Column("offset", "address", null="the mapping is anonymous"),
+    Column("path", null="the mapping is anonymous"),
 )
 
-CONTENTS = (
-    Column("start", "address", width=16),
-    Column("end", "address", width=16),
-    Column("bytes", "bytes", width=14),
-    Column("used", "percent", title="USED"),
-    Column("maker", title="BY"),
-    Column("content"),
+CONTENTS = Schema(
+    "contents",
+    "a large anonymous mapping that belongs to no allocator and no stack",
+    (
+        Column("start", "address", width=16),
+        Column("end", "address", width=16),
+        Column("bytes", "bytes", width=14),
+        Column("used", "percent", title="USED", null="it is not known"),
+        Column("maker", title="BY", null="nobody recorded it", about="the call and its caller"),
+        Column("content"),
+    ),
+    when="with --contents",
 )
 
 _MAKER = (
-    Column("call", title="BY"),
-    Column("call_bytes", "bytes", hidden=True),
-    Column("calls", "count", hidden=True),
-    Column("caller"),
-    *STACK_COLUMNS,
+    Column(
+        "call",
+        title="BY",
+        null="nobody recorded it",
+        when="where --audit audit,maps recorded it",
+        about="`auditor` for the auditor's own mappings",
+    ),
+    Column("call_bytes", "bytes", hidden=True, null="nobody recorded it", when="where --audit audit,maps recorded it"),
+    Column("calls", "count", hidden=True, null="nobody recorded it", when="where --audit audit,maps recorded it"),
+    Column("caller", null="nobody recorded it", when="where --audit audit,maps recorded it"),
+    *stack_columns(null="nobody recorded who made it", when="where --audit audit,maps recorded it"),
 )
+#: The path, which may be long, stands behind the maker.
+EACH = Schema("mappings", "a mapping", (*_EACH[:-1], *_MAKER[:-2], _EACH[-1], *_MAKER[-2:]), when="with -v")
 _AUDITOR = "auditor"
 _MOST_STACKS = 8  # makers of one mapping that are listed
 _INDENT = 9
@@ -68,9 +85,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     by_kind = _by_kind(found)
     total = sum(size for _kind, _count, size, _dumped in by_kind)
     dumped = sum(there for _kind, _count, _size, there in by_kind)
-    summary = Table(
-        "kinds",
-        SUMMARY,
+    summary = SUMMARY.table(
         by_kind,
         footer=[f"{'Total':<12} {len(found):8} {total:16} {dumped:16}"] if found else [],
     )
@@ -114,11 +129,11 @@ def _contents(target: Target) -> Table:
         used = 100 * each.used if each.used is not None else None
         rows.append((each.mapping.start, each.mapping.end, each.mapping.size, used, maker, each.phrase))
     title = f"Anonymous mappings of {human_size(least)} or more that belong to no allocator and no stack"
-    return Table("contents", CONTENTS, rows, title=title if rows else f"No {title[0].lower()}{title[1:]}")
+    return CONTENTS.table(rows, title=title if rows else f"No {title[0].lower()}{title[1:]}")
 
 
 def _each(found: Iterable[tuple[AddressRange, str]]) -> list[Table]:
-    return [Table("mappings", EACH, (_row(mapping, kind) for mapping, kind in found))]
+    return [EACH.table((_row(mapping, kind) for mapping, kind in found), _EACH)]
 
 
 def _with_makers(target: Target, found: Iterable[tuple[AddressRange, str]]) -> list[Table]:
@@ -138,12 +153,15 @@ def _with_makers(target: Target, found: Iterable[tuple[AddressRange, str]]) -> l
         for maker in made[:_MOST_STACKS]:
             title = f"{mapping.start:x}-{mapping.end:x}: {maker.bytes} bytes by {maker.call}"
             stacks.append(stack_table(callers, maker.stack, f"stack {len(stacks) + 1}", title=title, indent=_INDENT))
-    return [Table("mappings", (*EACH[:-1], *_MAKER[:-2], EACH[-1], *_MAKER[-2:]), map(_in_order, rows)), *stacks]
+    return [
+        EACH.table(map(_in_order, rows)),
+        *stacks,
+    ]
 
 
 def _in_order(row: tuple[Value, ...]) -> tuple[Value, ...]:
     """Return the cells with the path, which may be long, behind the maker."""
-    path = len(EACH) - 1
+    path = len(_EACH) - 1
     return (*row[:path], *row[path + 1 : -2], row[path], *row[-2:])
 
 
@@ -160,6 +178,17 @@ def _by_kind(found: Iterable[tuple[AddressRange, str]]) -> list[tuple[str, int, 
 def _row(mapping: AddressRange, kind: str) -> tuple[Value, ...]:
     offset = mapping.offset if mapping.path is not None else None
     return mapping.start, mapping.end, mapping.size, mapping.dumped, mapping.flags, kind, offset, mapping.path
+
+
+TOTALS = (
+    Column("count", "count", about="mappings"),
+    Column("bytes", "bytes"),
+    Column("dumped", "bytes"),
+    Column("memory", "object", fields=LEDGER),
+    Column("leaked_count", "count", when="with --leaked"),
+    Column("leaked_bytes", "bytes", when="with --leaked"),
+    Column("doubtful_count", "count", when="with --leaked"),
+)
 
 
 COMMAND = Command(
@@ -184,6 +213,9 @@ COMMAND = Command(
         "After `dmods run --audit audit,maps` the list also says who made each mapping (BY, CALLER), with the stacks."
     ),
     run=run,
+    tables=(*LOST_TABLES, EACH, SUMMARY, CONTENTS, USES),
+    totals=TOTALS,
+    verdict=True,
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="list each mapping too"),
         Argument("--leaked", action="store_true", help="list the mappings that nothing points to"),

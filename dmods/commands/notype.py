@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from dmods.base.dataclass import replace
 from dmods.command import Argument, Command
-from dmods.commands.istype import taught_report
-from dmods.commands.whattype import block_and_graph
+from dmods.commands.istype import TOTALS, taught_report
+from dmods.commands.whattype import TYPE, block_and_graph
 from dmods.report import Report
 from dmods.target import Target
 
@@ -25,6 +26,8 @@ COMMAND = Command(
         "one."
     ),
     run=run,
+    tables=(replace(TYPE, when="where a module has debug information"),),
+    totals=TOTALS,
     arguments=(Argument("address", metavar="ADDR", help="an address in a block"),),
     examples=(("notype 0x55d0c8a012a0", "the block there has no type"),),
 )

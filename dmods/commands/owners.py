@@ -24,13 +24,23 @@ from dmods.graph.owners.heap_owners import (
     owners_by_all_edges,
 )
 from dmods.graph.roots.ranked_root import Root
-from dmods.heap.ledger import find_ledger
+from dmods.heap.ledger import LEDGER, find_ledger
 from dmods.heap.verdict import judge, leak_verdict, lost_bytes
-from dmods.report import Address, Column, Report, Table, Value
+from dmods.report import Address, Column, Report, Schema, Table, Value
 from dmods.target import Target
 
 _TOP = 20
 _MOST_ROOTS = 64  # of a line, in JSON
+ROOT = Schema(
+    "root",
+    "a root: memory that the program finds without a pointer",
+    (
+        Column("name"),
+        Column("kind"),
+        Column("address", "address", null="it is a register"),
+        Column("tid", "count", null="it belongs to no thread"),
+    ),
+)
 _RULE = "-" * 72
 _UNKNOWN = "unknown"
 _HOW = {
@@ -45,21 +55,45 @@ _HOW = {
 }
 _SUMS = (
     Column("bytes", "bytes", width=12),
-    Column("percent", "percent", title="%HEAP"),
-    Column("count", "count", title="BLOCKS"),
-    Column("how", title="HELD"),
+    Column("percent", "percent", title="%HEAP", about="of the heap, memory that was never touched left out"),
+    Column("count", "count", title="BLOCKS", null="the line is not made of blocks"),
+    Column("how", title="HELD", about="alone, shared, leaked, free, malloc's own, unknown, live, or empty"),
 )
-ROOTS = (
-    *_SUMS,
-    Column("each_bytes", "size", title="EACH"),
-    Column("owner"),
-    Column("through", "address", title="LARGEST BLOCK"),
-    Column("through_bytes", "size", title="KEEPS"),
-    Column("root_count", "count", hidden=True),
-    Column("roots", hidden=True),
+ROOTS = Schema(
+    "owners",
+    "an owner, and the bytes that it holds",
+    (
+        *_SUMS,
+        Column("each_bytes", "size", title="EACH", null="it has one root, or is no root"),
+        Column("owner", about="a name"),
+        Column("through", "address", title="LARGEST BLOCK", null="no block stands out"),
+        Column("through_bytes", "size", title="KEEPS", null="no block stands out"),
+        Column("root_count", "count", hidden=True, null="it is no root"),
+        Column("roots", "objects", hidden=True, about="the first 64", fields=ROOT),
+    ),
+    when="with --by root (the default)",
 )
-SIZES = (*_SUMS, Column("size", "bytes", title="BLOCK SIZE"), Column("example", "address"))
-TYPES = (*_SUMS, Column("type"), Column("size", "bytes", title="BLOCK SIZE"), Column("example", "address"))
+SIZES = Schema(
+    "kinds",
+    "a size of blocks",
+    (
+        *_SUMS,
+        Column("size", "bytes", title="BLOCK SIZE", null="the line is not a size"),
+        Column("example", "address", null="the line is not a size"),
+    ),
+    when="with --by size",
+)
+TYPES = Schema(
+    "kinds",
+    "a type or a shape",
+    (
+        *_SUMS,
+        Column("type"),
+        Column("size", "bytes", title="BLOCK SIZE", null="the line is not a type, or its blocks have several sizes"),
+        Column("example", "address", null="the line is not a type, or its blocks have several sizes"),
+    ),
+    when="with --by type",
+)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -142,9 +176,9 @@ def _by_root(owners: Owners, top: int, verbose: bool) -> Table:
         rows.append((*sums[:3], "", None, f"{len(more)} more owners (--top)", None, None, None, []))
     rows.extend((*_sums(owners, line), None, line.name, None, None, None, []) for line in rest)
     if any(line.how == SHARED for line in held[:top]):
-        return Table("owners", ROOTS, rows)
-    columns = [replace(column, hidden=True) if column.name == "each_bytes" else column for column in ROOTS]
-    return Table("owners", columns, rows)
+        return ROOTS.table(rows)
+    columns = [replace(column, hidden=True) if column.name == "each_bytes" else column for column in ROOTS.columns]
+    return ROOTS.table(rows, columns)
 
 
 def _by_kind(owners: Owners, by: str, top: int) -> Table:
@@ -163,7 +197,7 @@ def _by_kind(owners: Owners, by: str, top: int) -> Table:
         size = each.bytes + (own if each.how == OWN_ else 0)
         named: tuple[Value, ...] = (each.name,) if by_type else ()
         rows.append((*_sums(owners, Line(each.name, each.how, each.count, size)), *named, None, None))
-    return Table("kinds", TYPES if by_type else SIZES, rows)
+    return (TYPES if by_type else SIZES).table(rows)
 
 
 def _kind_row(owners: Owners, kind: Kind, by_type: bool) -> tuple[Value, ...]:
@@ -185,6 +219,21 @@ def _value(root: Root) -> dict[str, Value]:
 def owners_values(roots: Sequence[Root]) -> list[dict[str, Value]]:
     """Return the roots as JSON has them."""
     return [_value(root) for root in roots]
+
+
+TOTALS = (
+    Column("heap_bytes", "bytes"),
+    Column("alone_bytes", "bytes"),
+    Column("shared_bytes", "bytes"),
+    Column("leaked_bytes", "bytes", null="no verdict on leaks is possible"),
+    Column("unknown_bytes", "bytes", about="0 where a verdict on leaks is possible"),
+    Column("free_bytes", "bytes"),
+    Column("top_bytes", "bytes"),
+    Column("never_bytes", "bytes"),
+    Column("own_bytes", "bytes"),
+    Column("missing_bytes", "bytes", about="of the heap, or of what may be heap: the dump lacks them"),
+    Column("memory", "object", fields=LEDGER),
+)
 
 
 COMMAND = Command(
@@ -213,6 +262,9 @@ COMMAND = Command(
         "LARGEST BLOCK is the block of the line that keeps the most memory alive. `retained` shows that memory."
     ),
     run=run,
+    tables=(ROOTS, TYPES, SIZES),
+    totals=TOTALS,
+    verdict=True,
     arguments=(
         Argument("--top", type=positive, default=_TOP, metavar="N", help=f"N lines, and one for the others ({_TOP})"),
         Argument(

@@ -12,19 +12,23 @@ from dmods.graph.roots.named_roots import named_roots
 from dmods.heap.block import FREE
 from dmods.heap.blocks import STATES
 from dmods.heap.heap import find_heap
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.target import Target
 
 _MOST_PATHS = 16
 
-STEPS = (
-    Column("step", "count", title="#"),
-    Column("place", title="WORD AT"),
-    Column("at", "address", width=16, title="ADDRESS"),
-    Column("block", "address", width=16, title="-> BLOCK"),
-    Column("to", "address", title="+"),
-    Column("size", "bytes"),
-    Column("looks_like", title="LOOKS LIKE"),
+STEPS = Schema(
+    "path",
+    "a block on the way from the root",
+    (
+        Column("step", "count", title="#", about="from 1; missing numbers are left out"),
+        Column("place", title="WORD AT", about="what holds the pointer"),
+        Column("at", "address", width=16, title="ADDRESS", null="it is a register"),
+        Column("block", "address", width=16, title="-> BLOCK"),
+        Column("to", "address", title="+", null="it is not known", about="how far into the block the pointer points"),
+        Column("size", "bytes"),
+        Column("looks_like", title="LOOKS LIKE", null="nothing is known of its content"),
+    ),
 )
 
 
@@ -37,7 +41,7 @@ def path_table(path: Path, title: str, report: Report) -> Table:
             f"the path has {count} blocks; the first {first} and the last {len(path.steps) - first} are shown"
             f" (`pathto {path.addresses[-1]:#x} -n {count}` shows all)"
         )
-    return Table("path", STEPS, [_row(step) for step in path.steps], title=title)
+    return STEPS.table([_row(step) for step in path.steps], title=title)
 
 
 def _row(step: Step) -> tuple[Value, ...]:
@@ -59,7 +63,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     best = path_to(roots, address, most=most)
     if best is None:
         report.notes.append(f"no root leads to {block.address:#x}: the block is {STATES[block.state]}")
-        report.tables.append(Table("path", STEPS, []))
+        report.tables.append(STEPS.table([]))
         return report
     report.tables.append(path_table(best, _title(best), report))
     if args.all:
@@ -98,6 +102,7 @@ COMMAND = Command(
         "through a linked list for example, the first and the last steps are shown."
     ),
     run=run,
+    tables=(STEPS,),
     arguments=(
         Argument("--all", action="store_true", help="a path from each root that holds the block"),
         Argument("-n", "--most", type=positive, default=MOST_STEPS, metavar="N", help=f"show N steps ({MOST_STEPS})"),

@@ -11,8 +11,10 @@ from dmods.commands._profile import (
     FORMS_HELP,
     OUTPUT_ARGUMENT,
     TOP_ARGUMENT,
+    TOTALS,
     VIEW_ARGUMENTS,
     check_view,
+    profile_tables,
     report_of,
 )
 from dmods.corefile.target import CoreFile
@@ -59,6 +61,8 @@ COMMAND = Command(
         "If only samples were recorded, dmods scales them to estimates.\n\n" + FORMS_HELP
     ),
     run=run,
+    tables=profile_tables(),
+    totals=TOTALS,
     arguments=(
         *VIEW_ARGUMENTS,
         Argument("--source", choices=NAMES, help=f"the source of the profile (records if there are any, else {GRAPH})"),

@@ -9,7 +9,7 @@ from dmods.commands._python import python_of
 from dmods.errors import UserError
 from dmods.heap.heap import find_heap
 from dmods.heap.python_objects import in_cycles, objects_in
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.runtimes.python.describe import describe
 from dmods.runtimes.python.memory import Objects
 from dmods.target import Target
@@ -17,22 +17,32 @@ from dmods.target import Target
 _FEW = 30  # types that are shown unless --top says otherwise
 _MOST_LISTED = 1_000_000
 
-TYPES = (
-    Column("count", "count", width=10),
-    Column("bytes", "bytes", width=12),
-    Column("average", "bytes", width=8),
-    Column("type"),
-    Column("type_address", "address", title="AT"),
-    Column("tracked", "count", hidden=True),
-    Column("tracked_bytes", "bytes", hidden=True),
+TYPES = Schema(
+    "types",
+    "a type",
+    (
+        Column("count", "count", width=10),
+        Column("bytes", "bytes", width=12),
+        Column("average", "bytes", width=8),
+        Column("type"),
+        Column("type_address", "address", title="AT"),
+        Column("tracked", "count", hidden=True, about="the part that the garbage collector looks at"),
+        Column("tracked_bytes", "bytes", hidden=True, about="the part that the garbage collector looks at"),
+    ),
+    when="without --type",
 )
-OBJECTS = (
-    Column("address", "address", width=16),
-    Column("bytes", "bytes", width=8),
-    Column("references", "count", width=10),
-    Column("type"),
-    Column("value"),
-    Column("tracked", hidden=True),
+OBJECTS = Schema(
+    "objects",
+    "an object",
+    (
+        Column("address", "address", width=16),
+        Column("bytes", "bytes", width=8),
+        Column("references", "count", width=10, null="it is not known"),
+        Column("type"),
+        Column("value", about="in words, or empty"),
+        Column("tracked", "flag", hidden=True, about="whether the garbage collector looks at it"),
+    ),
+    when="with --type",
 )
 
 
@@ -53,7 +63,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
             raise UserError(f"no {which} has the type {args.type}", "without --type, `pyobjects` lists the types")
         most = min(args.top or _FEW, _MOST_LISTED)
         _rows, found = memory.census(wanted, most)
-        report.tables.append(Table("objects", OBJECTS, [_object(objects, each) for each in found]))
+        report.tables.append(OBJECTS.table([_object(objects, each) for each in found]))
         total = sum(row[2] for row in named if row[1] in wanted)
         if total > len(found):
             report.notes.append(f"{total - len(found)} more objects are not shown (--top)")
@@ -63,7 +73,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if len(shown) < len(named):
         report.notes.append(f"{len(named) - len(shown)} more types are not shown (--top)")
     cells = [(row[2], row[3], row[3] // max(row[2], 1), row[0], row[1], row[4], row[5]) for row in shown]
-    report.tables.append(Table("types", TYPES, cells))
+    report.tables.append(TYPES.table(cells))
     report.totals = {
         "release": python.layout.name,
         "types": len(named),
@@ -92,6 +102,14 @@ def _object(objects: Objects, found: tuple[int, int, int, bool]) -> tuple[Value,
     )
 
 
+TOTALS = (
+    Column("release", "text", when="without --type"),
+    Column("types", "count", when="without --type"),
+    Column("objects", "count"),
+    Column("bytes", "bytes"),
+)
+
+
 COMMAND = Command(
     name="pyobjects",
     summary="the objects of a CPython process by type: count and bytes",
@@ -105,6 +123,8 @@ COMMAND = Command(
         "that an old word leads to, or a class in a cycle, may count as in use."
     ),
     run=run,
+    tables=(TYPES, OBJECTS),
+    totals=TOTALS,
     arguments=(
         Argument("--top", type=positive, metavar="N", help=f"the first N types or objects ({_FEW})"),
         Argument("--cycles", action="store_true", help="only objects that the collector would free"),

@@ -9,11 +9,14 @@ from typing import Any, Optional
 
 from dmods.command import Argument, Command, positive
 from dmods.commands._python import python_of
-from dmods.commands._python_suspended import suspended_report
-from dmods.commands._python_tasks import task_report
+from dmods.commands._python_greenlets import GREENLETS
+from dmods.commands._python_greenlets import GROUPS as GREENLET_GROUPS
+from dmods.commands._python_suspended import PLACES, suspended_report
+from dmods.commands._python_tasks import GROUPS, TASKS, task_report
 from dmods.commands._stacks import python_frame_value
 from dmods.errors import UsageError
-from dmods.report import Column, Report, Table, Value
+from dmods.process.shapes import PYTHON_FRAME
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.runtimes.python.gil import Gil, find_gils, gil_name
 from dmods.runtimes.python.runtime import MOST_FRAMES, PythonStack, PythonThread
 from dmods.runtimes.python.thread_names import thread_name
@@ -21,17 +24,32 @@ from dmods.target import Target
 
 _MOST_TOTAL = 1_000_000  # frames of all threads together
 
-THREADS = (
-    Column("thread", "count"),
-    Column("name"),
-    Column("state", "address"),
-    Column("interpreter", "address"),
-    Column("frames", hidden=True),
-    Column("problem"),
-    Column("python_name"),
+THREADS = Schema(
+    "threads",
+    "a thread of CPython",
+    (
+        Column("thread", "count", null="the thread is not in the dump"),
+        Column("name", null="it is not known"),
+        Column("state", "address", about="its PyThreadState"),
+        Column("interpreter", "address"),
+        Column("frames", "objects", hidden=True, fields=PYTHON_FRAME),
+        Column("problem", null="the frames are whole", about="why there are no more frames"),
+        Column("python_name", null="it is not known", about="threading.Thread.name"),
+    ),
+    when="without --tasks and --suspended",
 )
 FRAMES = (Column("where"), Column("function"), Column("note"))
-GILS = (Column("gil", "address"), Column("held"), Column("thread", "count"), Column("state", "address"))
+GILS = Schema(
+    "gils",
+    "a global interpreter lock",
+    (
+        Column("gil", "address"),
+        Column("held", "flag"),
+        Column("thread", "count", null="nobody holds it, or it is not known"),
+        Column("state", "address", null="nobody holds it, or it is not known"),
+    ),
+    when="without --tasks and --suspended",
+)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -63,7 +81,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         if stack.problem is not None:
             report.notes.append(f"{_title(thread)}: {stack.problem}")
     report.tables += _gil_tables(gils)
-    report.tables.append(Table("threads", THREADS, records, only="json"))
+    report.tables.append(THREADS.table(records, only="json"))
     report.totals = {"release": python.layout.name, "threads": len(records), "frames": shown}
     return report
 
@@ -87,7 +105,7 @@ def _gil_tables(gils: Sequence[Gil]) -> list[Table]:
         for gil in gils
     ]
     text = [Table("gil", (Column("gil"),), [(line,) for line in free], style="plain", only="text")] if free else []
-    return [*text, Table("gils", GILS, rows, only="json")]
+    return [*text, GILS.table(rows, only="json")]
 
 
 def _table(thread: PythonThread, stack: PythonStack, name: Optional[str], several: bool, holds: bool) -> Table:
@@ -129,6 +147,18 @@ def _values(stack: PythonStack) -> list[dict[str, Any]]:
     return [python_frame_value(frame) for frame in stack.frames]
 
 
+TOTALS = (
+    Column("release", "text"),
+    Column("threads", "count", when="without --tasks and --suspended"),
+    Column("frames", "count", when="without --tasks and --suspended"),
+    Column("tasks", "count", when="with --tasks"),
+    Column("done", "count", when="with --tasks"),
+    Column("suspended", "count", when="with --suspended"),
+    Column("in_tasks", "count", when="with --suspended"),
+    Column("greenlets", "count", when="with --suspended"),
+)
+
+
 COMMAND = Command(
     name="pystack",
     summary="the Python frames of every thread: file, line and function",
@@ -148,6 +178,8 @@ COMMAND = Command(
         "their number."
     ),
     run=run,
+    tables=(THREADS, GILS, TASKS, GROUPS, PLACES, GREENLETS, GREENLET_GROUPS),
+    totals=TOTALS,
     arguments=(
         Argument("--tasks", action="store_true", help="the tasks of asyncio, with the lines where they wait"),
         Argument(

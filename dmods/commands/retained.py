@@ -5,47 +5,67 @@ from __future__ import annotations
 import argparse
 
 from dmods.command import Argument, Command, positive
-from dmods.commands.owners import owners_values
+from dmods.commands.owners import ROOT, owners_values
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.owners.heap_owners import Kept, Line, Owners, find_owners
 from dmods.graph.owners.kept_by_parts import split
 from dmods.graph.types.descriptions import looks_like
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.target import Target
 
 _TOP = 10
 
-RETAINED = (
-    Column("address", "address", title="keeps alive"),
-    Column("what", title="  what"),
-    Column("size", "bytes", title="  its own bytes"),
-    Column("count", "count", title="  blocks, itself included"),
-    Column("bytes", "bytes", title="  bytes of all"),
-    Column("percent", "percent", title="  of the live heap, %"),
-    Column("owner", title="  held by"),
-    Column("roots", hidden=True),
+RETAINED = Schema(
+    "retained",
+    "the block or the variable",
+    (
+        Column("address", "address", title="keeps alive"),
+        Column("what", title="  what"),
+        Column("size", "bytes", title="  its own bytes", null="it is a variable"),
+        Column("count", "count", title="  blocks, itself included"),
+        Column("bytes", "bytes", title="  bytes of all"),
+        Column("percent", "percent", title="  of the live heap, %"),
+        Column("owner", title="  held by", about="a name"),
+        Column("roots", "objects", hidden=True, fields=ROOT),
+    ),
 )
-KINDS = (
-    Column("bytes", "bytes", width=12),
-    Column("count", "count", title="BLOCKS"),
-    Column("type"),
-    Column("size", "bytes", title="BLOCK SIZE"),
-    Column("example", "address", width=16),
+KINDS = Schema(
+    "kinds",
+    "a type or shape of the blocks that it keeps alive",
+    (
+        Column("bytes", "bytes", width=12),
+        Column("count", "count", title="BLOCKS"),
+        Column("type"),
+        Column("size", "bytes", title="BLOCK SIZE", null="the blocks have several sizes"),
+        Column("example", "address", width=16),
+    ),
 )
-PARTS = (
-    Column("bytes", "bytes", width=12),
-    Column("count", "count", title="BLOCKS"),
-    Column("how", title="KEPT"),
-    Column("part"),
-    Column("address", "address", title="FIRST WORD"),
+PARTS = Schema(
+    "parts",
+    "a part of the variable",
+    (
+        Column("bytes", "bytes", width=12),
+        Column("count", "count", title="BLOCKS"),
+        Column("how", title="KEPT", about="alone or together"),
+        Column("part"),
+        Column("address", "address", title="FIRST WORD", null="it is a register"),
+    ),
+    when="for a variable",
 )
-BLOCKS = (
-    Column("address", "address", width=16),
-    Column("size", "bytes"),
-    Column("count", "count", title="KEEPS"),
-    Column("bytes", "bytes", title="KEPT BYTES"),
-    Column("looks_like", title="LOOKS LIKE"),
+BLOCKS = Schema(
+    "below",
+    "one of the largest blocks directly below it",
+    (
+        Column("address", "address", width=16),
+        Column("size", "bytes"),
+        Column("count", "count", title="KEEPS", about="what it keeps alive, itself included"),
+        Column("bytes", "bytes", title="KEPT BYTES", about="what it keeps alive, itself included"),
+        Column("looks_like", title="LOOKS LIKE", null="nothing is known of its content"),
+    ),
+    when="where there are some",
 )
+
+ABOVE = Schema("above", "a block that keeps it alive, from the inside out", BLOCKS.columns, when="where there are some")
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -68,21 +88,21 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         scope, chain = ("set", line.set or 0), []
         kept = Kept(address, 0, line.count or 0, line.bytes)
         row = _row(owners, kept, owners.name_of(line), line)
-    report.tables.append(Table("retained", RETAINED, [row], style="record"))
+    report.tables.append(RETAINED.table([row], style="record"))
     kinds = owners.kinds(scope)
     rows: list[tuple[Value, ...]] = [
         (kind.bytes, kind.count, kind.name, kind.size, kind.example) for kind in kinds[: args.top]
     ]
     if len(kinds) > args.top:
         report.notes.append(f"{len(kinds) - args.top} more types are not shown (--top)")
-    report.tables.append(Table("kinds", KINDS, rows, title="of these types and sizes"))
+    report.tables.append(KINDS.table(rows, title="of these types and sizes"))
     below = owners.largest(scope, args.top)
     if below:
         rows = [_block(owners, kept) for kept in below]
-        report.tables.append(Table("below", BLOCKS, rows, title="the largest parts directly below it"))
+        report.tables.append(BLOCKS.table(rows, title="the largest parts directly below it"))
     if len(chain) > 1:
         rows = [_block(owners, kept) for kept in chain[1 : args.top + 1]]
-        report.tables.append(Table("above", BLOCKS, rows, title="kept alive by, from the inside out"))
+        report.tables.append(ABOVE.table(rows, title="kept alive by, from the inside out"))
     # The engine's other answers are gone then.
     report.tables[1:1] = _parts(owners, root, line, args.top, report) if root is not None else []
     report.totals = {"count": row[3], "bytes": row[4]}
@@ -115,13 +135,19 @@ def _parts(owners: Owners, root: int, line: Line, top: int, report: Report) -> l
         (part.bytes, part.count, "together" if part.shared else "alone", part.name, part.address)
         for part in parts[:top]
     ]
-    return [Table("parts", PARTS, rows, title="by the parts of it that lead there")] if parts else []
+    return [PARTS.table(rows, title="by the parts of it that lead there")] if parts else []
 
 
 def _block(owners: Owners, kept: Kept) -> tuple[Value, ...]:
     block = owners.heap.block_at(kept.address)
     looks = looks_like(owners.heap, block) if block is not None else ""
     return kept.address, kept.size, kept.count, kept.bytes, looks or None
+
+
+TOTALS = (
+    Column("count", "count", about="blocks that it keeps alive"),
+    Column("bytes", "bytes"),
+)
 
 
 COMMAND = Command(
@@ -136,6 +162,8 @@ COMMAND = Command(
         "their own. Then it shows the largest parts, and the blocks that keep this one alive."
     ),
     run=run,
+    tables=(RETAINED, PARTS, KINDS, BLOCKS, ABOVE),
+    totals=TOTALS,
     arguments=(
         Argument("--top", type=positive, default=_TOP, metavar="N", help=f"N lines in each table ({_TOP})"),
         Argument("address", metavar="ADDR", help="an address in a block or a variable: 0x..., a symbol, symbol+offset"),

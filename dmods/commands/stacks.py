@@ -19,7 +19,7 @@ from dmods.modules.by_address import modules_by_address
 from dmods.modules.lines import source_lines
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.process.unwind import ENDS, FRAME_LIMIT, Frame, ManyThreads, Stack, describe
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.runtimes.golang.goroutines import find_goroutines
 from dmods.runtimes.python.merged import Merged
 from dmods.target import Target, Thread
@@ -27,15 +27,21 @@ from dmods.target import Target, Thread
 # Each stack takes a table. Programs have fewer.
 _MAX_STACKS = 10_000
 
-SUMMARY = (
-    Column("number", "count", width=5, title="STACK"),
-    Column("count", "count", width=5),
-    Column("threads"),
-    Column("top"),
-    Column("tids", hidden=True),
-    *STACK_COLUMNS,
-    Column("end", hidden=True),
+SUMMARY = Schema(
+    "stacks",
+    "threads with the same stack",
+    (
+        Column("number", "count", width=5, title="STACK"),
+        Column("count", "count", width=5),
+        Column("threads", about="their numbers, runs of them as FIRST-LAST"),
+        Column("top"),
+        Column("tids", "counts", hidden=True),
+        *STACK_COLUMNS,
+        Column("end", hidden=True, about="why there are no more frames"),
+    ),
 )
+
+GOROUTINE_STACKS = replace(STACKS, name="goroutine_stacks", when="for a Go program")
 
 
 class Shared(NamedTuple):
@@ -54,7 +60,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     wanted.sort(key=lambda group: -len(group.threads))  # stable: the thread that died stays before its equals
     notes = [stack_notes(target, group.stack.frames) for group in wanted]
     rows = [_row(target, number, group, note) for number, (group, note) in enumerate(zip(wanted, notes), 1)]
-    tables = [Table("stacks", SUMMARY, rows)]
+    tables = [SUMMARY.table(rows)]
     for number, (group, note) in enumerate(zip(wanted, notes), 1):
         title = f"stack {number}: {len(group.threads)} thread{'s' if len(group.threads) > 1 else ''}"
         tables.append(
@@ -84,7 +90,7 @@ def _add_goroutines(target: Target, args: argparse.Namespace, report: Report) ->
     groups = [group for group in groups if not args.module or any(_has(target, group, args.module))]
     groups.sort(key=lambda group: -len(group.members))
     rows = [group_row(target, number, group) for number, group in enumerate(groups, 1)]
-    report.tables.append(Table("goroutine_stacks", STACKS, rows, title="goroutines"))
+    report.tables.append(GOROUTINE_STACKS.table(rows, title="goroutines"))
     for number, group in enumerate(groups, 1):
         one, count = group.members[0], len(group.members)
         who = f"goroutine {one.number}" if count == 1 else f"{count} goroutines"
@@ -180,6 +186,13 @@ def _in_function(target: Target, frame: Frame, name: str) -> bool:
     return any(name == each.function for each in inlined)
 
 
+TOTALS = (
+    Column("stacks", "count"),
+    Column("threads", "count"),
+    Column("goroutines", "count", when="for a Go program"),
+)
+
+
 COMMAND = Command(
     name="stacks",
     summary="the unique stacks of all threads, the most common first",
@@ -189,6 +202,8 @@ COMMAND = Command(
         "[chan receive, 5 minutes, locked to thread]. The minutes are a lower bound."
     ),
     run=run,
+    tables=(SUMMARY, GOROUTINE_STACKS),
+    totals=TOTALS,
     arguments=(
         *chosen_frames("libc"),
         limit_argument(FRAME_LIMIT),

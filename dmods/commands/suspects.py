@@ -15,27 +15,40 @@ from dmods.graph.suspects.process_share import ProcessMemory, process_memory
 from dmods.graph.suspects.subject import counted_kind
 from dmods.graph.suspects.suspect import FEW_WORTH, HELD, SHARE_OF_PROCESS, WORTH, Suspect, suspect
 from dmods.heap.leaks.odd_pointers import odd_notes
-from dmods.heap.ledger import find_ledger
+from dmods.heap.ledger import LEDGER, find_ledger
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.output.next_command import all_as_typed
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.runtimes.golang.crowds import Crowd, find_crowds
 from dmods.target import Target
 
 _MOST_OF_IT = 0.5  # of the process's memory: a heap that has less is not where to look first
-SUSPECTS = (
-    Column("sentence"),
-    Column("kind", hidden=True),
-    Column("bytes", "bytes", hidden=True),
-    Column("count", "count", hidden=True),
-    Column("percent", "percent", hidden=True),
-    Column("process_percent", "percent", hidden=True),
-    Column("address", "address", hidden=True),
-    Column("point", "address", hidden=True),
-    Column("root", hidden=True),
-    Column("next", hidden=True),
-    Column("confidence", hidden=True),
-    Column("remedy", hidden=True),
+SUSPECTS = Schema(
+    "suspects",
+    "something that has much of the memory",
+    (
+        Column("sentence"),
+        Column("kind", hidden=True, about="held, type, size, leaked, free or goroutines"),
+        Column("bytes", "bytes", hidden=True),
+        Column("count", "count", hidden=True, null="it is not known"),
+        Column("percent", "percent", hidden=True, null="it is not known"),
+        Column("process_percent", "percent", hidden=True, null="it is not known"),
+        Column(
+            "address", "address", hidden=True, null="it has none", about="the outermost block, or one of the blocks"
+        ),
+        Column("point", "address", hidden=True, null="it has none", about="the block where the memory comes together"),
+        Column("root", hidden=True, null="no root has a name"),
+        Column("next", "texts", hidden=True, about="commands to type"),
+        Column("confidence", hidden=True, about="certain, likely or possible"),
+        Column("remedy", hidden=True),
+    ),
+    when="where a verdict is possible",
+)
+LARGEST = Schema(
+    "largest",
+    "something that has most of the memory, and is no suspect",
+    SUSPECTS.columns,
+    when="where nothing is a suspect",
 )
 NEXT = (Column("commands"),)
 _DOUBT = "One core cannot tell whether what is held grows: `growth` compares two cores of the process."
@@ -57,14 +70,14 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     crowds = [_crowd(each) for each in find_crowds(target)] if is_go(target) else []
     steps = [command for each in [*(named or found), *crowds] for command in each.next]
     rows = [_row(each) for each in [*named, *crowds]]
-    report.tables.append(Table("suspects", SUSPECTS, rows, style="plain"))
+    report.tables.append(SUSPECTS.table(rows, style="plain"))
     if any(each.kind in HELD for each in named):
         report.tables.append(Table("doubt", (Column("doubt"),), [(_DOUBT,)], style="plain", only="text"))
     if not rows:
         report.notes.append(_none(owners, memory, found, args.least))
         largest = [_row(each) for each in found]
         title = "The most memory is here:" if largest else ""
-        report.tables.append(Table("largest", SUSPECTS, largest, style="plain", title=title))
+        report.tables.append(LARGEST.table(largest, style="plain", title=title))
     if steps:
         lines = [(command,) for command in all_as_typed(steps)]
         report.tables.append(
@@ -129,6 +142,16 @@ def _elsewhere(memory: ProcessMemory) -> list[str]:
     ]
 
 
+TOTALS = (
+    Column("live_bytes", "bytes", when="where a verdict is possible"),
+    Column("leaked_bytes", "bytes", when="where a verdict is possible"),
+    Column("heap_bytes", "bytes", when="where a verdict is possible"),
+    Column("process_bytes", "bytes", when="where a verdict is possible"),
+    Column("suspects", "count", when="where a verdict is possible"),
+    Column("memory", "object", when="where a verdict is possible", fields=LEDGER),
+)
+
+
 COMMAND = Command(
     name="suspects",
     summary=f"what has most of the memory: at most {MOST} sentences for a ticket",
@@ -156,6 +179,9 @@ COMMAND = Command(
         "Exit status 4 means that no verdict is possible, as for `findleaks`."
     ),
     run=run,
+    tables=(SUSPECTS, LARGEST),
+    totals=TOTALS,
+    verdict=True,
     arguments=(
         Argument(
             "--least",

@@ -12,7 +12,7 @@ from dmods.graph.types.type_row import NOTHING, Amount
 from dmods.graph.types.typed_rows import typed_blocks
 from dmods.graph.types.typegraph import Conflict, TypeGraph, debug_problems, find_typegraph
 from dmods.heap.heap import find_heap
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.target import Target
 
 NO_DEBUG_INFORMATION = (
@@ -22,25 +22,39 @@ NO_DEBUG_INFORMATION = (
 _TOP = 10
 _LOOKED_AT = 512  # blocks in the search for the unknown block that leads to most
 _RULE = "-" * 72
-EVIDENCE = (
-    Column("evidence"),
-    Column("count", "count", width=8),
-    Column("bytes", "bytes", width=12),
-    Column("percent", "percent", title="%HEAP"),
+EVIDENCE = Schema(
+    "evidence",
+    "a kind of evidence for types, and the blocks that have a type by it",
+    (
+        Column("evidence"),
+        Column("count", "count", width=8),
+        Column("bytes", "bytes", width=12),
+        Column("percent", "percent", title="%HEAP"),
+    ),
 )
-CONFLICTS = (
-    Column("address", "address", width=16),
-    Column("kept", title="IS"),
-    Column("kept_source", title="SAYS"),
-    Column("other", title="OR"),
-    Column("other_source", title="SAYS"),
-    Column("disputed", hidden=True),
+CONFLICTS = Schema(
+    "conflicts",
+    "a block with two sources that disagree about its type",
+    (
+        Column("address", "address", width=16),
+        Column("kept", title="IS"),
+        Column("kept_source", title="SAYS"),
+        Column("other", title="OR"),
+        Column("other_source", title="SAYS"),
+        Column("disputed", "flag", hidden=True, about="whether both are as good"),
+    ),
+    when="where there are some",
 )
-UNKNOWN = (
-    Column("address", "address", width=16),
-    Column("size", "bytes"),
-    Column("count", "count", title="KEEPS"),
-    Column("bytes", "bytes", title="KEPT BYTES"),
+UNKNOWN = Schema(
+    "unknown",
+    "a block without a type that keeps much alive",
+    (
+        Column("address", "address", width=16),
+        Column("size", "bytes"),
+        Column("count", "count", title="KEEPS", about="what it keeps alive, itself included"),
+        Column("bytes", "bytes", title="KEPT BYTES", about="what it keeps alive, itself included"),
+    ),
+    when="where debug information is there",
 )
 
 
@@ -62,17 +76,17 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     known = Amount(total.count - unknown.count, total.bytes - unknown.bytes)
     by_count, by_bytes = _share(known.count, total.count), _share(known.bytes, total.bytes)
     footer = [_RULE, f"A type is known for {by_count:.1f} % of the blocks, {by_bytes:.1f} % of the bytes"]
-    report.tables.append(Table("evidence", EVIDENCE, rows, footer=footer))
+    report.tables.append(EVIDENCE.table(rows, footer=footer))
     count = graph.conflict_count if graph is not None else 0
     if graph is not None and graph.conflicts:
         shown = graph.conflicts[: args.top]
         title = f"{count} blocks have two sources that disagree"
-        report.tables.append(Table("conflicts", CONFLICTS, [_conflict(graph, each) for each in shown], title=title))
+        report.tables.append(CONFLICTS.table([_conflict(graph, each) for each in shown], title=title))
     if graph is not None:
         found = list(_unknown(graph, find_owners(target), args.top))
         cells = [(kept.address, kept.size, kept.count, kept.bytes) for kept in found]
         title = "blocks without a type that keep most alive: `istype ADDR TYPE` names one"
-        report.tables.append(Table("unknown", UNKNOWN, cells, title=title))
+        report.tables.append(UNKNOWN.table(cells, title=title))
     report.totals = {
         "count": total.count,
         "bytes": total.bytes,
@@ -114,6 +128,15 @@ def _unknown(graph: TypeGraph, owners: Owners, top: int) -> Iterator[Kept]:
             open_.extend(owners.largest(("below", kept.address), top))
 
 
+TOTALS = (
+    Column("count", "count"),
+    Column("bytes", "bytes"),
+    Column("typed_count", "count"),
+    Column("typed_bytes", "bytes"),
+    Column("conflicts", "count"),
+)
+
+
 COMMAND = Command(
     name="typegraph",
     summary="the types of blocks from debug information: how many are known, and what is doubtful",
@@ -133,6 +156,8 @@ COMMAND = Command(
         "the blocks that keep most alive: `istype ADDR TYPE` names one, and blocks that it leads to get types, too."
     ),
     run=run,
+    tables=(EVIDENCE, CONFLICTS, UNKNOWN),
+    totals=TOTALS,
     arguments=(Argument("--top", type=positive, default=_TOP, metavar="N", help=f"N lines in each list ({_TOP})"),),
     examples=(("typegraph", "how many blocks have a type, and by which evidence"),),
 )

@@ -14,27 +14,36 @@ from dmods.graph.types.typed_rows import typed_blocks
 from dmods.heap.heap import find_heap
 from dmods.heap.no_heap import no_heap
 from dmods.heap.verdict import judge, leak_verdict
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from dmods.target import Target
 
 _USUAL = 40  # rows that are shown without --top
 _FEW = 2_000_000  # blocks: of a larger heap, what types keep alive is computed only with --retained
-COLUMNS = (
-    Column("count", "count", width=8),
-    Column("bytes", "bytes", width=12),
-    Column("percent", "percent", title="%HEAP"),
-    Column("retained_bytes", "bytes", title="RETAINED"),
-    Column("leaked_count", "count", title="LEAKED"),
-    Column("leaked_bytes", "bytes", title="LEAKED BYTES"),
-    Column("id"),
-    Column("evidence"),
-    Column("type", title="TYPE OR SHAPE"),
-    Column("full_type", hidden=True),
-    Column("confidence", hidden=True),
-    Column("by_confidence", hidden=True),
-    Column("least", "bytes", hidden=True),
-    Column("most", "bytes", hidden=True),
-    Column("buffer", "address", hidden=True),
+COLUMNS = Schema(
+    "types",
+    "a type, or a shape where no type is known",
+    (
+        Column("count", "count", width=8),
+        Column("bytes", "bytes", width=12),
+        Column("percent", "percent", title="%HEAP"),
+        Column(
+            "retained_bytes",
+            "bytes",
+            title="RETAINED",
+            null="the row is of objects in a pool, or the heap is large and --retained is not given",
+        ),
+        Column("leaked_count", "count", title="LEAKED", about="the leaked part"),
+        Column("leaked_bytes", "bytes", title="LEAKED BYTES", about="the leaked part"),
+        Column("id", about="for walk buf --shape"),
+        Column("evidence"),
+        Column("type", title="TYPE OR SHAPE"),
+        Column("full_type", hidden=True),
+        Column("confidence", hidden=True, about="of the least sure"),
+        Column("by_confidence", "named_counts", hidden=True, about="blocks by how sure their type is"),
+        Column("least", "bytes", hidden=True, about="the sizes of the blocks"),
+        Column("most", "bytes", hidden=True, about="the sizes of the blocks"),
+        Column("buffer", "address", hidden=True, null="no block of it is known", about="one of the blocks"),
+    ),
 )
 
 
@@ -78,7 +87,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         footer.append(f"A type is known for {named.count} blocks ({share:.1f} %), {named.bytes} bytes")
     if named.count:
         footer.append(f"How sure these types are: {_how_sure(rows, args)}")
-    report.tables.append(Table("types", COLUMNS, cells, footer=footer))
+    report.tables.append(COLUMNS.table(cells, footer=footer))
     report.totals = {
         "count": total.count,
         "bytes": total.bytes,
@@ -128,6 +137,15 @@ def _cells(row: TypeRow, args: argparse.Namespace, total: Amount, kept: Optional
     return part.count, part.bytes, share, kept, *leaked, row.id, name.evidence, name.text, *tail
 
 
+TOTALS = (
+    Column("count", "count"),
+    Column("bytes", "bytes"),
+    Column("typed_count", "count"),
+    Column("typed_bytes", "bytes"),
+    Column("types", "count", about="types and shapes"),
+)
+
+
 COMMAND = Command(
     name="types",
     summary="what fills the heap: how many blocks there are of each type or shape",
@@ -152,6 +170,9 @@ COMMAND = Command(
         "blocks, and `walk buf --type NAME` those of a type. Blocks of the allocator itself count, too."
     ),
     run=run,
+    tables=(COLUMNS,),
+    totals=TOTALS,
+    verdict=True,
     arguments=(
         Argument("--live", action="store_true", help="only blocks that are not leaked"),
         Argument("--leaked", action="store_true", help="only leaked blocks"),

@@ -7,7 +7,7 @@ from typing import Callable, cast
 
 from dmods.command import Argument, Command
 from dmods.commands._records import CALLER_ARGUMENTS, LINES, callers_asked
-from dmods.commands._users import ARGUMENTS, User, caller_key, groups_of, stack_key, users_report
+from dmods.commands._users import ARGUMENTS, TOTALS, User, caller_key, groups_of, stack_key, users_report, users_schema
 from dmods.records.callers import UNKNOWN, Callers, source_of
 from dmods.records.mapped import require_maps
 from dmods.records.model import StackUsage
@@ -24,6 +24,7 @@ _KEYS = {
     "thread": Column("thread"),
     "size": Column("size", "bytes"),
 }
+_USERS = users_schema(_KEYS)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -39,7 +40,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     means = {recording.mean for recording in found.recordings if recording.mean}
     groups = groups_of(users, _key_of(target, callers, args.by, args.depth))
     what = "mappings" if maps else "allocations"
-    report = users_report(args, callers, groups, everything, _KEYS[args.by], what=what, estimated=bool(means))
+    report = users_report(args, callers, groups, everything, _USERS, what=what, estimated=bool(means))
     report.notes += found.notes
     if means:
         report.notes.append(
@@ -76,6 +77,8 @@ COMMAND = Command(
         "of all live bytes that were recorded. If only samples were recorded, counts and bytes are estimates."
     ),
     run=run,
+    tables=(_USERS,),
+    totals=TOTALS,
     arguments=(
         Argument(
             "--source",

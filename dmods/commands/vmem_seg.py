@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Optional
 
+from dmods.base.dataclass import replace
 from dmods.command import Argument, Command
 from dmods.commands._records import CALLER, CALLER_ARGUMENTS, REQUESTED, callers_asked, stack_table, stack_values
 from dmods.commands.bufctl import ADDRESS
@@ -15,32 +16,43 @@ from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import Record
 from dmods.records.sources import require_records
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema, Table
 from dmods.target import Target
 
-BRIEF = (
-    Column("addr", "address", width=16),
-    Column("type", width=4),
-    Column("start", "address", width=16),
-    Column("end", "address", width=16),
-    Column("size", "bytes"),
-    CALLER,
-    REQUESTED,
-    *STACK_COLUMNS,
+_SEGMENT = "the record of a block with a mapping of its own, or the block where nothing is recorded"
+BRIEF = Schema(
+    "vmem_seg",
+    _SEGMENT,
+    (
+        Column("addr", "address", width=16, null="nothing is recorded", about="the record"),
+        Column("type", width=4),
+        Column("start", "address", width=16),
+        Column("end", "address", width=16),
+        Column("size", "bytes"),
+        replace(CALLER, null="nothing is recorded"),
+        replace(REQUESTED, null="nothing is recorded"),
+        *STACK_COLUMNS,
+    ),
+    when="without -v, or where nothing is recorded",
 )
-HEAD = (
-    Column("addr", "address", width=16),
-    Column("type", width=4),
-    Column("start", "address", width=16),
-    Column("end", "address", width=16),
-    Column("size", "bytes", width=16),
-    Column("", width=16),
-    Column("", width=4),
-    Column("thread", "count", width=16),
-    Column("timestamp", "time", width=16),
-    Column("caller", hidden=True),
-    Column("requested", "bytes", hidden=True),
-    *STACK_COLUMNS,
+HEAD = Schema(
+    "vmem_seg",
+    _SEGMENT,
+    (
+        Column("addr", "address", width=16, about="the record"),
+        Column("type", width=4),
+        Column("start", "address", width=16),
+        Column("end", "address", width=16),
+        Column("size", "bytes", width=16),
+        Column("", width=16),
+        Column("", width=4),
+        Column("thread", "count", width=16, null="it is not known"),
+        Column("timestamp", "time", width=16),
+        Column("caller", hidden=True),
+        Column("requested", "bytes", hidden=True),
+        *STACK_COLUMNS,
+    ),
+    when="with -v",
 )
 
 
@@ -67,15 +79,16 @@ def _tables(callers: Callers, block: Block, record: Optional[Record], verbose: b
     requested = record.requested if record is not None else None
     stack = stack_values(callers, record.stack) if record is not None else (None, None)
     if not verbose or record is None:
-        return [Table("vmem_seg", BRIEF, [(*extent, caller, requested, *stack)])]
+        return [BRIEF.table([(*extent, caller, requested, *stack)])]
     head = (*extent, None, None, record.thread.tid, record.time, caller, requested, *stack)
-    return [Table("vmem_seg", HEAD, [head], fold=5), stack_table(callers, record.stack)]
+    return [HEAD.table([head], fold=5), stack_table(callers, record.stack)]
 
 
 COMMAND = Command(
     name="vmem_seg",
     summary="the record of an oversized allocation, one that has a mapping of its own",
     run=run,
+    tables=(BRIEF, HEAD),
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="with thread, timestamp and stack"),
         *CALLER_ARGUMENTS,

@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 
 from dmods.command import Argument, Command
-from dmods.commands._walker import help_of, list_of, name_argument
+from dmods.commands._walker import help_of, list_of, list_schema, name_argument, walker_schemas
 from dmods.commands._walkers import WALKERS, Query, parse_sizes
 from dmods.errors import UsageError
 from dmods.heap.heap import find_heap
 from dmods.heap.no_heap import no_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report
 from dmods.target import Target
+
+_NARROWED = Column("with_address", title="WITH ADDR")
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the addresses that the walker finds."""
     if args.walker is None:
-        return list_of(WALKERS, Column("with_address", title="WITH ADDR"))
+        return list_of(WALKERS, _NARROWED)
     walker = WALKERS[args.walker]
     if args.within is not None and not walker.narrows:
         raise UsageError(f"walk {args.walker} takes no address", f"walk {args.walker}")
@@ -33,9 +35,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     within = target.evaluate(args.within) if args.within is not None else None
     report = Report(for_scripts=True)
     # Text shows only the address. Ten million rows are made faster without the other cells.
-    columns = walker.columns if args.json else walker.columns[:1]
     query = Query(within, args.size, brief=not args.json, type=args.type, shape=args.shape)
-    report.tables.append(Table(args.walker, columns, walker.rows(target, query), style="plain"))
+    report.tables.append(walker.table(args.walker, walker.rows(target, query), args.json))
     if walker.of_heap:
         heap = find_heap(target)
         report.notes.extend(heap.notes)
@@ -61,6 +62,8 @@ COMMAND = Command(
     + "\nWith --json each address comes with what is known of it: size, state, arena; tid; end and path.\n"
     "--size is for walkers of buffers. Sizes are usable bytes, as in `findleaks` and `heapsizes`.",
     run=run,
+    tables=(list_schema(_NARROWED), *walker_schemas(WALKERS)),
+    verdict=True,
     arguments=(
         name_argument(WALKERS),
         Argument(

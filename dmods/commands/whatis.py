@@ -6,14 +6,15 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from dmods.allocators.directory import allocators
 from dmods.base.dataclass import replace
 from dmods.base.hexdump import ROW
 from dmods.command import Argument, Command, positive
-from dmods.commands._guards import guards_sentence, guards_table
+from dmods.commands._guards import GUARDS, guards_sentence, guards_table
 from dmods.commands._records import sentence, stack_values, thread_named
-from dmods.commands._whatis_python import python_tables
-from dmods.commands._whatis_tables import DUMPED, answer_table, bytes_table, holders_table
-from dmods.commands.pathto import path_table
+from dmods.commands._whatis_python import ITEMS, OBJECT, python_tables
+from dmods.commands._whatis_tables import ANSWER, BYTES, DUMPED, HOLDERS, answer_table, bytes_table, holders_table
+from dmods.commands.pathto import STEPS, path_table
 from dmods.graph.owners.root_paths import path_to
 from dmods.graph.roots.named_roots import named_roots
 from dmods.graph.types.descriptions import typed
@@ -25,57 +26,91 @@ from dmods.heap.heap import ProcessHeap, find_heap
 from dmods.heap.holders import Holder, find_holders
 from dmods.heap.locate import AddressFinder, address_finder
 from dmods.process.mappings import mapping_at
-from dmods.process.shapes import STACK_COLUMNS, holder_value
+from dmods.process.shapes import STACK_COLUMNS, holder_value, stack_columns
 from dmods.records.callers import Callers
 from dmods.records.last_words import last_words_sentence
 from dmods.records.model import LastWords, Transaction
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.target import AddressRange, Target
 
 _MOST_REFERRERS = 256  # words that are followed from each block on the way up to a direct leak
 _MOST_STEPS = 16  # blocks on the way up to a direct leak
 
-MAPPING = (
-    Column("start", "address", width=16, title="MAPPING"),
-    Column("end", "address", width=16),
-    Column("flags"),
-    Column("offset", "address", title="OFFSET"),
-    Column("path", title="FILE"),
+MAPPING = Schema(
+    "mapping",
+    "the mapping",
+    (
+        Column("start", "address", width=16, title="MAPPING"),
+        Column("end", "address", width=16),
+        Column("flags"),
+        Column("offset", "address", title="OFFSET", null="the mapping is anonymous", about="of the file"),
+        Column("path", title="FILE", null="the mapping is anonymous", about="of the file"),
+    ),
+    when="where the address is mapped",
 )
-BLOCK = (
-    Column("block", "address", title="block"),
-    Column("size", "bytes", title="  bytes"),
-    Column("offset", "address", title="  offset of the address in it"),
-    Column("allocator", title="  allocator"),
-    Column("arena", title="  arena"),
-    Column("state", title="  state"),
-    Column("keeps_count", "count", title="  blocks it keeps alive"),
-    Column("keeps_bytes", "bytes", title="  bytes it keeps alive"),
-    Column("leaked_with", "address", title="  kept alive by the leaked block"),
-    Column("looks_like", title="  looks like"),
-    Column("requested", "bytes", title="  bytes asked for"),
-    Column("allocated_by", title="  allocated by"),
-    Column("bufctl", "address", title="  its record (bufctl)"),
-    *STACK_COLUMNS,
+BLOCK = Schema(
+    "block",
+    "the block",
+    (
+        Column("block", "address", title="block"),
+        Column("size", "bytes", title="  bytes"),
+        Column("offset", "address", title="  offset of the address in it"),
+        Column("allocator", title="  allocator"),
+        Column("arena", title="  arena"),
+        Column("state", title="  state"),
+        Column("keeps_count", "count", title="  blocks it keeps alive", null="it is not a direct leak"),
+        Column("keeps_bytes", "bytes", title="  bytes it keeps alive", null="it is not a direct leak"),
+        Column(
+            "leaked_with",
+            "address",
+            title="  kept alive by the leaked block",
+            null="it is not an indirect leak, or that is not known",
+        ),
+        Column("looks_like", title="  looks like", null="nothing is known of its content"),
+        Column("requested", "bytes", title="  bytes asked for", null="nothing is recorded"),
+        Column("allocated_by", title="  allocated by", null="nothing is recorded"),
+        Column("bufctl", "address", title="  its record (bufctl)", null="nothing is recorded"),
+        *STACK_COLUMNS,
+    ),
+    when="where a block is there",
 )
 _EARLIER = (
-    Column("requested", "bytes", title="  bytes asked for"),
+    Column("requested", "bytes", title="  bytes asked for", null="it is not known"),
     Column("freed_by", title="  freed by"),
-    Column("allocated_by", title="  allocated by"),
-    Column("log", "address", title="  its record"),
+    Column("allocated_by", title="  allocated by", null="it is not known"),
+    Column("log", "address", title="  its record", null="it is not known"),
     *STACK_COLUMNS,
-    Column("alloc_stack", hidden=True),
-    Column("alloc_truncated", hidden=True),
+    *stack_columns("alloc_", "it is not known"),
 )
-FREED = (Column("address", "address", title="freed buffer"), *_EARLIER)
-PREVIOUS = (Column("address", "address", title="buffer that lay here before"), *_EARLIER)
-STOPPED = (
-    Column("address", "address", title="buffer whose free was stopped"),
-    Column("requested", "bytes", title="  bytes asked for"),
-    Column("freed_by", title="  to be freed by"),
-    *_EARLIER[2:],
+FREED = Schema(
+    "freed",
+    "the block that was freed there",
+    (Column("address", "address", title="freed buffer"), *_EARLIER),
+    when="where the log has its free",
 )
-CONTENT = (Column("offset", "address", title="+"), Column("address", "address", width=16), Column("what"))
+PREVIOUS = Schema(
+    "previous",
+    "the block that was freed there before this one was allocated",
+    (Column("address", "address", title="buffer that lay here before"), *_EARLIER),
+    when="where the log has its free",
+)
+STOPPED = Schema(
+    "stopped",
+    "the block whose free the auditor stopped",
+    (
+        Column("address", "address", title="buffer whose free was stopped"),
+        Column("requested", "bytes", title="  bytes asked for", null="it is not known"),
+        Column("freed_by", title="  to be freed by"),
+        *_EARLIER[2:],
+    ),
+    when="where the auditor stopped the program",
+)
+CONTENT = Schema(
+    "points_to",
+    "a word of the block that points somewhere",
+    (Column("offset", "address", title="+"), Column("address", "address", width=16), Column("what")),
+    when="where a block is there that has some",
+)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -94,9 +129,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.tables.append(answer_table(address, sentences))
     if block is not None:
         content = describe_content(heap, block)
-        report.tables.append(_record("block", BLOCK, _block(heap, block, address, content)))
+        report.tables.append(_record(BLOCK, _block(heap, block, address, content)))
         if content.points_to:
-            report.tables.append(Table("points_to", CONTENT, content.points_to, title="points to"))
+            report.tables.append(CONTENT.table(content.points_to, title="points to"))
     path = (
         path_to(named_roots(target), block.address) if block is not None and block.state in (LIVE, INDIRECT) else None
     )
@@ -112,8 +147,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         read = target.image().read
         if read(address // ROW * ROW, 1):
             report.tables.append(bytes_table(read, address, block.end if block is not None else None, args.dump))
-        columns = MAPPING if mapping.path is not None else _without(MAPPING, "offset", "path")
-        report.tables.append(Table("mapping", columns, [_mapping(mapping, address)]))
+        columns = MAPPING.columns if mapping.path is not None else _without(MAPPING.columns, "offset", "path")
+        report.tables.append(MAPPING.table([_mapping(mapping, address)], columns))
         report.tables.append(_pointed_to_by(finder, block, address, args.most, report))
         if path is not None:
             title = f"kept alive by {path.root.name}" if path.root is not None else "leaked with"
@@ -121,10 +156,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     return report
 
 
-def _record(name: str, columns: Sequence[Column], row: Sequence[Value]) -> Table:
+def _record(schema: Schema, row: Sequence[Value]) -> Table:
     """Return a table of one row. Text leaves out what does not apply; JSON has null there."""
-    absent = [column.name for column, value in zip(columns, row) if value is None]
-    return Table(name, _without(columns, *absent), [row], style="record")
+    absent = [column.name for column, value in zip(schema.columns, row) if value is None]
+    return schema.table([row], _without(schema.columns, *absent), style="record")
 
 
 def _without(columns: Sequence[Column], *names: str) -> list[Column]:
@@ -188,16 +223,16 @@ def _earlier(heap: ProcessHeap, block: Optional[Block], address: int) -> Iterato
     words = heap.records.last_words
     if words is not None and words.kind == "overrun" and block is not None and words.block == block.address:
         # The log may have the free already: the auditor looks at the block after that.
-        yield _record("stopped", STOPPED, _being_freed(heap, words))
+        yield _record(STOPPED, _being_freed(heap, words))
         return
     if block is None or block.state == FREE:
         last = heap.records.last_of(address)
         if last is not None and last.freed:
-            yield _record("freed", FREED, _transaction(heap, last))
+            yield _record(FREED, _transaction(heap, last))
         return
     before = heap.records.last_freed(address)
     if before is not None:
-        yield _record("previous", PREVIOUS, _transaction(heap, before))
+        yield _record(PREVIOUS, _transaction(heap, before))
 
 
 def _stopped(heap: ProcessHeap, block: Optional[Block], address: int) -> Iterator[tuple[str, str]]:
@@ -297,6 +332,14 @@ def _holder_row(finder: AddressFinder, holder: Holder) -> tuple[Value, ...]:
     return holder.address, holder.offset, holder.register, where, note, {**value, "keeps": holder.keeps}
 
 
+def _tables() -> Sequence[Schema]:
+    """Return the tables of every process, and what allocators say of a block."""
+    theirs = (schema for one in allocators() for schema in one.declared().of_block)
+    of_block = (BLOCK, CONTENT, OBJECT, ITEMS, *theirs, STOPPED, FREED, PREVIOUS, GUARDS)
+    path = replace(STEPS, when="where a root or a leak leads to the block")
+    return (ANSWER, *of_block, BYTES, MAPPING, HOLDERS, path)
+
+
 COMMAND = Command(
     name="whatis",
     summary="what an address is: block, stack and frame, variable, mapping; and who points to it",
@@ -313,6 +356,7 @@ COMMAND = Command(
         "the block, or who had this memory before, as far as the log goes back."
     ),
     run=run,
+    tables=_tables,
     arguments=(
         Argument("-n", "--most", type=positive, default=8, metavar="N", help="show up to N pointers to it (8)"),
         Argument("--dump", type=positive, metavar="N", help=f"show N bytes ({DUMPED}, or as many as the block has)"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Optional
 
+from dmods.base.dataclass import replace
 from dmods.command import Argument, Command
 from dmods.commands.typegraph import NO_DEBUG_INFORMATION
 from dmods.errors import ASK_WHATIS, UsageError
@@ -15,45 +16,59 @@ from dmods.graph.types.typegraph import ALIKE, PooledObject, TypeGraph, debug_pr
 from dmods.heap.block import FREE, Block
 from dmods.heap.content import describe_content
 from dmods.heap.heap import ProcessHeap, find_heap
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.target import Target
 
 ARRAY = 1  # a shape
-TYPE = (
-    Column("address", "address", title="block"),
-    Column("size", "bytes", title="  bytes"),
-    Column("type", title="  type"),
-    Column("skip", "bytes", title="  bytes before it"),
-    Column("each", "bytes", title="  bytes of one"),
-    Column("objects", "count", title="  how many fit"),
-    Column("field", title="  at the address"),
-    Column("evidence", title="  evidence"),
-    Column("confidence", title="  confidence"),
-    Column("source", title="  says"),
-    Column("source_at", "address", title="  its pointer is at"),
-    Column("full_type", hidden=True),
-    Column("other", title="  but also"),
-    Column("other_source", title="  says"),
+TYPE = Schema(
+    "type",
+    "the block",
+    (
+        Column("address", "address", title="block"),
+        Column("size", "bytes", title="  bytes"),
+        Column("type", title="  type", about="`not known` where no type is known"),
+        Column("skip", "bytes", title="  bytes before it", null="the object begins where the block does"),
+        Column("each", "bytes", title="  bytes of one", null="it is not known", about="of one object"),
+        Column("objects", "count", title="  how many fit", null="it is not an array"),
+        Column("field", title="  at the address", null="it is not known"),
+        Column("evidence", title="  evidence", null="no type is known"),
+        Column("confidence", title="  confidence", null="no type is known"),
+        Column("source", title="  says", null="no type is known, or its vtable tells it"),
+        Column("source_at", "address", title="  its pointer is at", null="no pointer tells it"),
+        Column("full_type", hidden=True, null="no type is known"),
+        Column("other", title="  but also", null="no source disagrees"),
+        Column("other_source", title="  says", null="no source disagrees"),
+    ),
 )
 
-OBJECT = (
-    Column("address", "address", title="object"),
-    Column("size", "bytes", title="  bytes"),
-    Column("type", title="  type"),
-    Column("each", "bytes", title="  bytes of the type"),
-    Column("field", title="  at the address"),
-    Column("block", "address", title="  in the block"),
-    Column("evidence", title="  evidence"),
-    Column("confidence", title="  confidence"),
-    Column("source", title="  says"),
-    Column("source_at", "address", title="  its pointer is at"),
-    Column("full_type", hidden=True),
+OBJECT = Schema(
+    "object",
+    "the object in a pool of the program",
+    (
+        Column("address", "address", title="object"),
+        Column("size", "bytes", title="  bytes"),
+        Column("type", title="  type"),
+        Column("each", "bytes", title="  bytes of the type"),
+        Column("field", title="  at the address", null="it is not known"),
+        Column("block", "address", title="  in the block"),
+        Column("evidence", title="  evidence"),
+        Column("confidence", title="  confidence"),
+        Column("source", title="  says"),
+        Column("source_at", "address", title="  its pointer is at"),
+        Column("full_type", hidden=True),
+    ),
+    when="where the address is in a pool",
 )
-POOL = (
-    Column("type"),
-    Column("count", "count", width=8),
-    Column("bytes", "bytes", width=12),
-    Column("stride", "bytes", title="EVERY"),
+POOL = Schema(
+    "pool",
+    "a type of objects in the block",
+    (
+        Column("type"),
+        Column("count", "count", width=8),
+        Column("bytes", "bytes", width=12),
+        Column("stride", "bytes", title="EVERY"),
+    ),
+    when="where the block is a pool",
 )
 
 
@@ -73,7 +88,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
             report.tables.append(type_table(graph, block, address))
         pool = graph.pool(block)
         if pool:
-            report.tables.append(Table("pool", POOL, pool, title=f"objects in the block {block.address:#x}"))
+            report.tables.append(POOL.table(pool, title=f"objects in the block {block.address:#x}"))
     content = describe_content(find_heap(target), block, most=1)
     if content.objects:
         report.notes.append(f"its first words: {content.summary()}")
@@ -87,7 +102,7 @@ def _object_table(graph: TypeGraph, found: PooledObject, block: Block) -> Table:
         *(found.address, found.extent, found.type, found.size, found.field or None),
         *(block.address, evidence, "possible", source, found.source, found.full),
     )
-    return Table("object", OBJECT, [row], style="record")
+    return OBJECT.table([row], style="record")
 
 
 def block_and_graph(target: Target, text: str) -> tuple[Block, Optional[TypeGraph], Report]:
@@ -158,11 +173,8 @@ def type_table(graph: TypeGraph, block: Block, address: int) -> Table:
 
 def _table(row: tuple[Value, ...]) -> Table:
     """Return a table of one block, without the columns that say nothing of it."""
-    columns = [
-        Column(column.name, column.kind, column.width, column.title, hidden=value is None or column.hidden)
-        for column, value in zip(TYPE, row)
-    ]
-    return Table("type", columns, [row], style="record")
+    columns = [replace(one, hidden=value is None or one.hidden) for one, value in zip(TYPE.columns, row)]
+    return TYPE.table([row], columns, style="record")
 
 
 COMMAND = Command(
@@ -175,6 +187,7 @@ COMMAND = Command(
         "are shown. Without debug information, the block's vtable or its holder may show the type, as for `types`."
     ),
     run=run,
+    tables=(TYPE, OBJECT, POOL),
     arguments=(Argument("address", metavar="ADDR", help="an address in a block"),),
     examples=(("whattype 0x55d0c8a012a0", "which struct or class the block there is"),),
 )

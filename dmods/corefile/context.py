@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.cached import cached
-from dmods.corefile.keepers import abrt, apport, systemd
-from dmods.corefile.keepers.common import LIVE, Context
-from dmods.corefile.kept import source_of
+from dmods.corefile.crash_handlers import abrt, apport, systemd
+from dmods.corefile.crash_handlers.common import LIVE, Context
+from dmods.corefile.unpacked import source_of
 from dmods.process import signals
 from dmods.target import Target
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods.corefile import notes, packed
-from dmods.corefile.keepers import abrt, apport, systemd
-from dmods.corefile.keepers.common import Context, Stored, entries, is_whole, number, status_of
+from dmods.corefile.crash_handlers import abrt, apport, systemd
+from dmods.corefile.crash_handlers.common import Context, Stored, entries, is_whole, number, status_of
 from dmods.errors import CorruptError, TruncatedError, UserError
 from dmods.modules import elf
 from dmods.process import arch

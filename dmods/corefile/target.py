@@ -13,9 +13,9 @@ from dmods.base.dataclass import replace
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
 from dmods.corefile.file_notes import module_notes, unnamed_notes, unused_note
-from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
 from dmods.corefile.opening import core_header, given_program, open_core
+from dmods.corefile.unpacked import plain_path
 from dmods.errors import FaultError, KernelDumpError
 from dmods.modules import debuginfod, elf
 from dmods.modules.auxv import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
@@ -39,8 +39,8 @@ from dmods.target import AddressRange, Module, Symbol, Thread
 
 if TYPE_CHECKING:
     from dmods._engine import Image
+    from dmods.corefile.crash_handlers.common import Context
     from dmods.corefile.images.root import ImageRoot
-    from dmods.corefile.keepers.common import Context
     from dmods.modules.symbols import ModuleSymbols
 
 _MAX_NOTES = 1 << 28  # bytes of notes that are read: enough for 500,000 threads

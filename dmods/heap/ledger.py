@@ -28,6 +28,7 @@ from dmods.heap.heap import find_heap
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.heap.verdict import leak_verdict
 from dmods.process.untouched import untouched
+from dmods.report import Column, Schema
 from dmods.target import Target
 
 IN_USE, LEAKED, FREE_MEMORY, OWN = "in use", "leaked", "free in the allocator", "the allocator's own"
@@ -58,6 +59,33 @@ _UNJUDGED_STATES = {IN_USE: (LIVE, DIRECT, INDIRECT), FREE_MEMORY: (FREE,)}
 _COLUMNS = {LIVE: 1, FREE: 2, DIRECT: 3, INDIRECT: 3}  # of the rows of `_engine.Heap.sizes`
 NOT_COUNTED = (UNNAMED, FILES, CODE)  # nobody knows which of their pages were touched
 HEAP = (IN_USE, LEAKED, FREE_MEMORY, OWN)
+#: The key of each use in JSON.
+_KEYS = {
+    IN_USE: "in_use", LEAKED: "leaked", FREE_MEMORY: "free", OWN: "own", STACKS: "stacks",
+    ANONYMOUS: "other_anonymous", SHARED: "shared", UNNAMED: "unnamed", FILES: "file_data", CODE: "code",
+}  # fmt: skip
+_UNKNOWN_LEAKS = "no verdict on leaks is possible"
+_TOUCHED = {LEAKED: _UNKNOWN_LEAKS, CODE: "it is code, so always: the pages are the files'"}
+#: What `Ledger.values` gives.
+LEDGER = Schema(
+    "memory",
+    "the memory of the process by use, as every command has it",
+    (
+        *(
+            column
+            for use, key in _KEYS.items()
+            for column in (
+                Column(f"{key}_bytes", "bytes", null=_UNKNOWN_LEAKS if use == LEAKED else ""),
+                Column(f"{key}_touched_bytes", "bytes", null=_TOUCHED.get(use, "")),
+            )
+        ),
+        Column("heap_bytes", "bytes", about="of the allocators"),
+        Column("touched_bytes", "bytes", about="of the process, code left out"),
+        Column("untouched_bytes", "bytes", about="mapped, and never touched"),
+        Column("reserved_bytes", "bytes", about="mapped without any access"),
+        Column("missing_bytes", "bytes", about="the dump lacks them"),
+    ),
+)
 _MOST_BLOCKS = 256  # blocks in use that have memory which was never touched
 
 
@@ -125,12 +153,8 @@ class Ledger:
 
     def values(self) -> dict[str, Optional[int]]:
         """Return the bytes as JSON has them: the same names and numbers in each command."""
-        names = {
-            IN_USE: "in_use", LEAKED: "leaked", FREE_MEMORY: "free", OWN: "own", STACKS: "stacks",
-            ANONYMOUS: "other_anonymous", SHARED: "shared", UNNAMED: "unnamed", FILES: "file_data", CODE: "code",
-        }  # fmt: skip
         values: dict[str, Optional[int]] = {}
-        for name, key in names.items():
+        for name, key in _KEYS.items():
             use = self.use(name)
             known = self.judged or name != LEAKED
             values[f"{key}_bytes"] = use.bytes if known else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods.base.named_tuple import NamedTuple
-from dmods.heap.scripts import looks_written, runs_of
+from dmods.heap.writing_systems import looks_written, runs_of
 
 MOST_SHOWN = 256  # characters of a string
 MOST_READ = 4 * MOST_SHOWN + 8  # bytes that say what text_in() returns

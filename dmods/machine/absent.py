@@ -14,7 +14,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import counted, human_size
 from dmods.corefile.context import crash_context
-from dmods.corefile.kept import plain_path
+from dmods.corefile.unpacked import plain_path
 from dmods.errors import UserError
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.process.zeroed import REMEDY, zeroed

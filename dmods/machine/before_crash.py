@@ -15,7 +15,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
 from dmods.base.sizes import counted, human_size
 from dmods.corefile.context import context_lines
-from dmods.corefile.keepers.common import Context
+from dmods.corefile.crash_handlers.common import Context
 from dmods.corefile.live.context import live_context
 from dmods.corefile.live.process import folder_of
 from dmods.machine.doctor import Remark

@@ -1,4 +1,4 @@
-"""Write a report, or an error, as one JSON object. docs/report.schema.json describes it."""
+"""Write a report, or an error, as one JSON object. docs/JSON.md and docs/report.schema.json describe it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from dmods.errors import UsageError, UserError
 from dmods.output.streaming import Subject, batches, target_name
 from dmods.report import Address, Report, Table, Value
 
+#: The version of the object. docs/JSON.md (dmods/cli/json_page.py) says what may change without a new one.
+VERSION = 1
+
 _MOST_KEPT = 4096  # results of functions, for each column
 
 
@@ -20,7 +23,8 @@ def write(report: Report, command: str, target: Optional[Subject], notes: Callab
 
     A UserError that a row raises ends the object: it gets "error", and the error goes on to the caller.
     """
-    out.write(f'{{"command": {dumps(command)}, "target": {dumps(target_name(target))}, "tables": [')
+    head = {"version": VERSION, "command": command, "target": target_name(target)}
+    out.write(f'{dumps(head)[:-1]}, "tables": [')
     status = report.status
     failure: Optional[UserError] = None
     try:
@@ -64,7 +68,8 @@ def _write_rows(table: Table, out: TextIO) -> None:
 
 def write_error(error: UserError, command: Optional[str], target: Optional[str], status: int, out: TextIO) -> None:
     """Write an error as the whole answer. ``target`` is the dump as the user named it."""
-    out.write(dumps({"command": command, "target": target, "error": _error(error), "status": status}) + "\n")
+    whole = {"version": VERSION, "command": command, "target": target, "error": _error(error), "status": status}
+    out.write(dumps(whole) + "\n")
     out.flush()
 
 

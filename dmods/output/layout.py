@@ -122,7 +122,7 @@ class Plan:
     def make(cls, columns: Sequence[Column], natural: Sequence[int], width: int) -> Plan:
         """Return the plan for a width. ``natural`` is how wide each column would be if there were room."""
         least = [
-            min(n, max(column.width, len(column.heading), _COMFORT)) if column.kind == "text" else n
+            min(n, max(column.width, len(column.heading), _COMFORT)) if column.is_words else n
             for column, n in zip(columns, natural)
         ]
         lines: list[list[_Place]] = []
@@ -130,7 +130,7 @@ class Plan:
             widths = _shared([least[n] for n in chosen], [natural[n] for n in chosen], width - indent)
             places, start = [], indent
             for number, own in zip(chosen, widths):
-                places.append(_Place(number, start, own, columns[number].kind == "text"))
+                places.append(_Place(number, start, own, columns[number].is_words))
                 start += own + 1
             lines.append(places)
         return cls(lines, width)

@@ -121,7 +121,7 @@ def _folded(table: Table, bold: Callable[[str], str], width: Optional[int]) -> I
 
 def _template(columns: Sequence[Column], widths: Sequence[int]) -> str:
     """Return a format for lines: numbers and their headings to the right, text to the left."""
-    return " ".join(f"%{'-' if column.kind == 'text' else ''}{width}s" for column, width in zip(columns, widths))
+    return " ".join(f"%{'-' if column.is_words else ''}{width}s" for column, width in zip(columns, widths))
 
 
 def _plain(table: Table, width: Optional[int]) -> Iterator[str]:

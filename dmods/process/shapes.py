@@ -5,10 +5,86 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from dmods.report import Address, Column
+from dmods.report import Address, Column, Schema
 
-#: What a record says of its stack: the frames, innermost first, and whether there were more. JSON alone has them.
-STACK_COLUMNS = (Column("stack", hidden=True), Column("truncated", hidden=True))
+_KNOWN = "it is known"
+SOURCE_LINE = Schema("source", "a line of source", (Column("file"), Column("line", "count", null="it is not known")))
+INLINED = Schema(
+    "inlined",
+    "a function that was inlined in the code of a frame",
+    (
+        Column("name", null="it is not known"),
+        Column("source", "object", null="it is not known", about="the line in it", fields=SOURCE_LINE),
+        Column("called_from", "object", null="it is not known", about="the line that called it", fields=SOURCE_LINE),
+    ),
+)
+PYTHON_FRAME = Schema(
+    "python",
+    "a frame of CPython, innermost first",
+    (
+        Column("frame", "address"),
+        Column("code", "address"),
+        Column("file"),
+        Column("line", "count", null="it is not known"),
+        Column("function"),
+        Column("qualified", about="the function with its class"),
+    ),
+)
+FRAME = Schema(
+    "frame",
+    "a frame of a stack, innermost first; or a gap, in place of frames that are missing",
+    (
+        Column("pc", "address", null="it is a gap"),
+        Column("name", about="symbol+offset, or why frames are missing"),
+        Column("module", null="the address is in no module that is known"),
+        Column("exact", "flag", about="false for a return address: the call is the instruction before it"),
+        Column("gap", "flag", when="for a gap", about="true"),
+        Column("address", "address", when="for a gap", about="where unwinding stopped"),
+        Column("sp", "address", when=_KNOWN),
+        Column("found", when=_KNOWN, about="how the unwinder found the frame"),
+        Column("source", "object", when=_KNOWN, about="the line that was running", fields=SOURCE_LINE),
+        Column("inlined", "objects", when="there are some", about="innermost first", fields=INLINED),
+        Column("python", "objects", when="it runs some", about="what the interpreter runs", fields=PYTHON_FRAME),
+        Column("note", when="there is one"),
+        Column("registers", "named_addresses", when="the command was asked for them (-v)"),
+        Column("pt_regs", "address", when="the kernel saved the registers of this frame", about="where it did"),
+    ),
+)
+HOLDER = Schema(
+    "holder",
+    "something that points to a block",
+    (
+        Column("address", "address", null="it is a register", about="where the pointer lies"),
+        Column("state", about="root, live, leaked, free or dead"),
+        Column("type", about="what holds the pointer: register, stack, variable, block and so on"),
+        Column("offset", "address", about="how far into the block it points"),
+        Column("where", when=_KNOWN, about="in words"),
+        Column("block", "address", when="a block holds the pointer", about="where this block begins"),
+        Column("keeps", "flag", null="it is not known", when="for a process", about="whether it keeps it alive"),
+    ),
+)
+
+
+def stack_columns(before: str = "", null: str = "no stack is known", when: str = "") -> tuple[Column, Column]:
+    """Return the columns of a stack: the frames, innermost first, and whether there were more. JSON alone has them.
+
+    ``before`` is the beginning of their names. ``null`` and ``when`` are those of a column.
+    """
+    return (
+        Column(f"{before}stack", "objects", hidden=True, null=null, when=when, fields=FRAME),
+        Column(
+            f"{before}truncated",
+            "flag",
+            hidden=True,
+            null=null,
+            when=when,
+            about="true where the stack has more frames",
+        ),
+    )
+
+
+#: What a record says of its stack.
+STACK_COLUMNS = stack_columns()
 
 Frame = dict[str, Any]
 

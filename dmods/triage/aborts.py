@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from dmods.finding import CERTAIN, POSSIBLE, Evidence, Finding, Hands, fatal
+from dmods.finding import CERTAIN, POSSIBLE, Evidence, Finding, Parties, fatal
 from dmods.process import signals
 from dmods.records.last_words import first_free, last_words_sentence, owner_of
 from dmods.records.model import LastWords
@@ -56,9 +56,9 @@ def _by_auditor(facts: ProcessFacts) -> Optional[Finding]:
     at = words.block if words.block is not None else words.address
     evidence = Evidence(at, last_words_sentence(facts.callers, records, words))
     what = f"{facts.own_place()} freed a block, and the auditor stopped it: {evidence.what}"
-    hands = Hands("the auditor, at the call of free()", f"the block at {at:#x}", _culprit(facts, words))
+    parties = Parties("the auditor, at the call of free()", f"the block at {at:#x}", _culprit(facts, words))
     return fatal(
-        kind, CERTAIN, what, remedy, (evidence,), next_=(f"whatis {at:#x}", "heapcheck"), sure=CERTAIN, hands=hands
+        kind, CERTAIN, what, remedy, (evidence,), next_=(f"whatis {at:#x}", "heapcheck"), sure=CERTAIN, parties=parties
     )
 
 
@@ -84,7 +84,7 @@ def _by_libc(facts: ProcessFacts) -> Optional[Finding]:
         what = f"an assertion failed in {facts.own_place()}{_assertion(facts, message)}"
         remedy = "the condition says what the program expects: find who broke it"
         or_ = "the memory that the condition reads was overwritten: heapcheck tells of damage"
-        return fatal("assertion", CERTAIN, what, remedy, or_=or_, hands=Hands(noticed="the assertion"))
+        return fatal("assertion", CERTAIN, what, remedy, or_=or_, parties=Parties(noticed="the assertion"))
     return explain_complaint(facts, message)
 
 
@@ -113,7 +113,7 @@ def _smashed(facts: ProcessFacts) -> Finding:
         f"an array on the stack of {facts.own_place()} was written beyond its end",
         "check the length of what that function copies into its local arrays",
         or_="a function that it called got a pointer to its array, and wrote too much",
-        hands=Hands("the check of the stack's guard at the function's end", f"the frame of {facts.own_place()}"),
+        parties=Parties("the check of the stack's guard at the function's end", f"the frame of {facts.own_place()}"),
     )
 
 
@@ -127,5 +127,5 @@ def _fortified(facts: ProcessFacts) -> Finding:
         "give the function the size of the object, or make it larger",
         sure=CERTAIN,
         or_="the object is as large as it must be, and the text is wrong (no NUL at its end)",
-        hands=Hands(function, "nothing: the check came before the write", facts.own_place()),
+        parties=Parties(function, "nothing: the check came before the write", facts.own_place()),
     )

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Parties, fatal
 from dmods.heap.block import FREE
 from dmods.heap.damage import Damage, damages
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.freed import Freed, freed_memory
 from dmods.triage.given import Given, given_pointer
-from dmods.triage.hands import Held, block_evidence, history, in_allocator
+from dmods.triage.held_blocks import Held, block_evidence, history, in_allocator
 from dmods.triage.misuse import ONE_OWNER, RECORD, SECOND_OWNER, double_free, judge, mixed
 
 _STALE = (
@@ -107,7 +107,7 @@ def _damaged(facts: ProcessFacts, caller: str, message: str, found: Sequence[Dam
         RECORD,
         next_=("heapcheck", "findstack"),
         or_=_STALE,
-        hands=Hands(f"malloc, which {caller} called"),
+        parties=Parties(f"malloc, which {caller} called"),
     )
 
 
@@ -143,12 +143,14 @@ def _late_write(facts: ProcessFacts, caller: str, what: str, freed: Optional[Fre
         next_=(f"whatis {freed.known:#x}", "heapcheck") if freed is not None else ("heapcheck", "findstack"),
         sure=POSSIBLE,
         or_="a block before was written far beyond its end; sound headers between would be evidence against this",
-        hands=Hands(f"malloc, which {caller} called", hurt, f"whoever still has a pointer to {hurt}" if hurt else ""),
+        parties=Parties(
+            f"malloc, which {caller} called", hurt, f"whoever still has a pointer to {hurt}" if hurt else ""
+        ),
     )
 
 
-def _overrun(facts: ProcessFacts, caller: str, found: Sequence[Damage], hands: Sequence[Held]) -> Finding:
-    touched = {each.value for each in hands}
+def _overrun(facts: ProcessFacts, caller: str, found: Sequence[Damage], held: Sequence[Held]) -> Finding:
+    touched = {each.value for each in held}
     damage = min(found, key=lambda each: (each.chunk not in touched, each.chunk))
     suspect = damage.suspect
     evidence = [Evidence(damage.chunk, facts.damage(damage))]
@@ -167,7 +169,7 @@ def _overrun(facts: ProcessFacts, caller: str, found: Sequence[Damage], hands: S
         evidence,
         next_=(f"whatis {suspect.address:#x}", "heapcheck") if suspect is not None else ("heapcheck", "findstack"),
         or_=_STALE,
-        hands=Hands(
+        parties=Parties(
             f"malloc, which {caller} called",
             f"the chunk at {damage.chunk:#x}",
             f"whoever writes to the block at {suspect.address:#x}{history(facts, suspect)}" if suspect else "",

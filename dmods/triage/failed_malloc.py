@@ -19,7 +19,7 @@ from dmods.process.reasons import because_of_zero
 from dmods.process.results import Result, result_in
 from dmods.target import Target
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.hands import operands
+from dmods.triage.held_blocks import operands
 from dmods.triage.names import first_own
 
 # Functions that return NULL if there is no memory, as symbols name them: libc's, those of allocators that have a prefix

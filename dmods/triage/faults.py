@@ -6,7 +6,7 @@ from functools import partial
 from typing import Optional
 
 from dmods import _engine
-from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Parties, fatal
 from dmods.heap.block import FREE, OWN
 from dmods.heap.damage import damages
 from dmods.process import signals
@@ -20,7 +20,7 @@ from dmods.triage.facts import ProcessFacts
 from dmods.triage.failed_malloc import unchecked
 from dmods.triage.freed import Freed, freed_memory
 from dmods.triage.given import given_pointer
-from dmods.triage.hands import Held, history, operands, thread_values
+from dmods.triage.held_blocks import Held, history, operands, thread_values
 from dmods.triage.misuse import judge
 from dmods.triage.names import first_own
 from dmods.triage.stack_faults import lost_pointer, stack_overflow
@@ -118,7 +118,7 @@ def _wild(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Finding
     if held is not None:
         what = f"{held.register} is {_value(facts, held.value)}a bad pointer, in {where}"
     remedy = "find where the pointer was written: its holder may have been overwritten, freed, or never set"
-    hands = Hands(noticed=f"the instruction in {where}", hurt=f"the pointer in {held.register}" if held else "")
+    parties = Parties(noticed=f"the instruction in {where}", hurt=f"the pointer in {held.register}" if held else "")
     return _fault(
         "bad-pointer",
         LIKELY,
@@ -128,7 +128,7 @@ def _wild(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Finding
         next_=("panicinfo", "heapcheck"),
         sure=POSSIBLE,
         or_=_flipped(facts, held.value if held is not None else shown),
-        hands=hands,
+        parties=parties,
     )
 
 
@@ -167,7 +167,7 @@ def _null(facts: ProcessFacts, address: int, where: str) -> Finding:
             next_=(f"whatis {holder:#x}", "panicinfo"),
             sure=POSSIBLE,
             or_="the pointer leads to another object than the code means: whatis says whose memory it is",
-            hands=Hands(f"the call in {where}", what),
+            parties=Parties(f"the call in {where}", what),
         )
     failed, grown = unchecked(facts), facts.exhausted
     if failed is not None:
@@ -190,7 +190,7 @@ def _null(facts: ProcessFacts, address: int, where: str) -> Finding:
         or_=f"malloc failed before: {grown}; an earlier call may have left that errno"
         if grown
         else f"zeros were written over the pointer{_soundness(facts)}",
-        hands=Hands(noticed=f"the instruction in {where}"),
+        parties=Parties(noticed=f"the instruction in {where}"),
     )
 
 
@@ -241,7 +241,7 @@ def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
         next_=("panicinfo", "heapcheck"),
         sure=POSSIBLE,
         or_="the return address on the stack was overwritten: then the frames above it are not to be trusted",
-        hands=Hands(noticed="the processor, at the jump"),
+        parties=Parties(noticed="the processor, at the jump"),
     )
 
 
@@ -320,7 +320,7 @@ def _freed(facts: ProcessFacts, confidence: str, how: str, freed: Freed) -> Find
         next_=(f"whatis {freed.known:#x}", "panicinfo"),
         sure=LIKELY if facts.heap.records else POSSIBLE,
         or_="the variable was never set, and holds what an earlier call left on the stack: look at its declaration",
-        hands=Hands(f"the instruction in {_where(facts)}", freed.hurt, freed.blamed),
+        parties=Parties(f"the instruction in {_where(facts)}", freed.hurt, freed.blamed),
     )
 
 

@@ -12,7 +12,7 @@ from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
 from dmods.process.released import released
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.hands import in_allocator
+from dmods.triage.held_blocks import in_allocator
 from dmods.triage.names import first_own, is_runtime_library
 
 _NAMES = {"free": "free()", "realloc": "realloc()", "delete": "operator delete"}

@@ -11,7 +11,7 @@ _TOTAL = "memory that the process has touched"
 _WORTH = 0.1  # of the bytes of a part: so many that were never touched are worth a word
 
 
-def process_memory(facts: ProcessFacts) -> Memory:
+def memory_by_use(facts: ProcessFacts) -> Memory:
     """Return the parts. The heap is split into blocks in use, leaked and free, and the allocator's own memory."""
     ledger = find_ledger(facts.target)
     parts = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods.allocators.vocabulary import Place
-from dmods.finding import CERTAIN, LIKELY, Evidence, Finding, Hands, fatal
+from dmods.finding import CERTAIN, LIKELY, Evidence, Finding, Parties, fatal
 from dmods.heap.block import FREE, OWN, Block
 from dmods.heap.damage import Damage
 from dmods.process.addresses import module_at
@@ -15,7 +15,7 @@ from dmods.triage.bindings import REMEDY, mix_evidence, mix_sentence, mixes
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.freed import Freed, freed_memory
 from dmods.triage.given import Given
-from dmods.triage.hands import history
+from dmods.triage.held_blocks import history
 from dmods.triage.names import function_of
 
 ONE_OWNER = "set a pointer to NULL when its block is freed, or let one owner free it"
@@ -82,7 +82,7 @@ def double_free(facts: ProcessFacts, given: Given, freed: Freed, is_free: bool) 
         (freed.evidence,),
         next_=(f"whatis {value:#x}", "findstack"),
         or_="" if inside else SECOND_OWNER,
-        hands=Hands(f"{given.function}, which {caller} called", freed.hurt, freed.blamed),
+        parties=Parties(f"{given.function}, which {caller} called", freed.hurt, freed.blamed),
     )
 
 
@@ -104,7 +104,7 @@ def _foreign(facts: ProcessFacts, given: Given, where: str, confidence: str) -> 
         mix_evidence(found[0]) if found else (Evidence(given.value, where),),
         next_=(f"whatis {given.value:#x}", "findstack") if where else ("findstack",),
         or_="the pointer was never one of a block: whatis says where it leads",
-        hands=Hands(f"{given.function}, which {caller} called"),
+        parties=Parties(f"{given.function}, which {caller} called"),
     )
 
 
@@ -127,7 +127,7 @@ def _invalid(facts: ProcessFacts, given: Given, where: str, block: Optional[Bloc
         (Evidence(value, where),),
         next_=(f"whatis {value:#x}", "findstack"),
         or_=or_,
-        hands=Hands(f"{given.function}, which {caller} called", hurt),
+        parties=Parties(f"{given.function}, which {caller} called", hurt),
     )
 
 

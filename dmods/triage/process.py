@@ -15,7 +15,7 @@ from dmods.triage.crash import process_crash
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.holder import process_holder
 from dmods.triage.identity import process_identity, process_trust
-from dmods.triage.memory import process_memory
+from dmods.triage.memory import memory_by_use
 from dmods.triage.private import redacted
 from dmods.triage.runner import Runner, chosen, discover, together
 
@@ -36,7 +36,7 @@ def triage_process(
         found.crash = process_crash(facts)
 
     def memory() -> None:
-        found.memory = process_memory(facts)
+        found.memory = memory_by_use(facts)
 
     def identity() -> None:
         found.identity = process_identity(facts)

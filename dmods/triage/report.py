@@ -12,7 +12,7 @@ from dmods.output.next_command import all_as_typed, as_typed
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.triage import screen
 from dmods.triage.answer import PASSED, PYTHON, Crash, Holder, Line, Memory, Triage
-from dmods.triage.columns import CHECKS, FACTS, FINDINGS, HOLDER, LINES, MEMORY, PLACES, UNKNOWN
+from dmods.triage.columns import CHECKS, CRASH, FINDINGS, HOLDER, IDENTITY, LINES, MEMORY, PLACES, STACK, TRUST, UNKNOWN
 from dmods.triage.names import function_of
 from dmods.triage.screen import filled, fitted
 from dmods.triage.signature import OUTERMOST, Signature, signature
@@ -44,12 +44,10 @@ def triage_report(found: Triage, kind: str, whole: bool = False, notes: Sequence
     report = Report()
     fits = partial(_text, found, kind)
     report.tables.extend(_text(found, kind, frozenset(), True) if whole else fitted(found, fits, notes))
-    report.tables.append(
-        Table("findings", FINDINGS, [_row(n, each) for n, each in enumerate(found.findings, 1)], only="json")
-    )
+    report.tables.append(FINDINGS.table([_row(n, each) for n, each in enumerate(found.findings, 1)], only="json"))
     report.tables.extend(_for_json(found))
-    for name, facts in (("identity", found.identity), ("trust", found.trust)):
-        report.tables.append(Table(name, FACTS, [tuple(line) for line in facts], only="json"))
+    for schema, facts in ((IDENTITY, found.identity), (TRUST, found.trust)):
+        report.tables.append(schema.table([tuple(line) for line in facts], only="json"))
     named = crash_signature(found)
     report.totals = {
         "kind": kind,
@@ -85,17 +83,17 @@ def _for_json(found: Triage) -> Iterator[Table]:
     """Yield the tables of JSON, but for the findings and what was examined."""
     if found.crash is not None:
         yield _record([Line("ended", found.crash.sentence), *found.crash.facts], only="json")
-        yield Table("stack", LINES, [(line,) for line in found.crash.frames], only="json")
-        yield Table("places", PLACES, [tuple(place) for place in found.crash.places], only="json")
+        yield STACK.table([(line,) for line in found.crash.frames], only="json")
+        yield PLACES.table([tuple(place) for place in found.crash.places], only="json")
     if found.memory is not None:
         shares = zip(found.memory.parts, found.memory.percents())
         parts = [(part.name, part.bytes, float(percent), part.note, part.mapped) for part, percent in shares]
-        yield Table("memory", MEMORY, parts, only="json")
+        yield MEMORY.table(parts, only="json")
     if found.holder is not None:
-        yield Table("holder", HOLDER, [_holder_row(found.holder)], only="json")
+        yield HOLDER.table([_holder_row(found.holder)], only="json")
     rows = [(each.check, each.state, each.value, each.rule) for each in found.results]
-    yield Table("checks", CHECKS, rows, only="json")
-    yield Table("unknown", UNKNOWN, [(one.what, one.why, one.help or None) for one in found.unknown], only="json")
+    yield CHECKS.table(rows, only="json")
+    yield UNKNOWN.table([(one.what, one.why, one.help or None) for one in found.unknown], only="json")
 
 
 def crash_signature(found: Triage) -> Optional[Signature]:
@@ -131,8 +129,8 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
             continue
         for each in finding.evidence[: (2 if number == 1 else 1) if screen.PLACES not in without else 0]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
-        if number == 1 and finding.hands.known and screen.WHO not in without:
-            yield (f"   who: {_cut(finding.hands.text)}",)
+        if number == 1 and finding.parties.known and screen.WHO not in without:
+            yield (f"   who: {_cut(finding.parties.text)}",)
         yield (f"   do ({finding.remedy_confidence}): {finding.remedy}",)
         if number == 1 and finding.alternative and screen.OTHER not in without:
             yield (f"   or: {_cut(finding.alternative)}",)
@@ -198,14 +196,17 @@ def _row(number: int, finding: Finding) -> tuple[Value, ...]:
         finding.subject or None,
         finding.remedy_confidence,
         finding.alternative or None,
-        *(text or None for text in finding.hands),
+        *(text or None for text in finding.parties),
     )
 
 
 def _record(facts: Sequence[Line], only: Literal["text", "json"], title: str = "") -> Table:
+    """Return the lines as a record. JSON has their names in lower case, without spaces."""
+    if only == "json":
+        return CRASH.record([(line.name.lower().replace(" ", "_"), _cut(line.text)) for line in facts], only=only)
     columns = [Column(line.name, title=line.name) for line in facts]
     row = tuple(_cut(line.text) for line in facts)
-    return Table("crash", columns, [row], style="record", title=title, only=only)
+    return Table("crash", columns, [row], style="record", title=title, only="text")
 
 
 def _brief(found: Triage) -> Iterator[Line]:

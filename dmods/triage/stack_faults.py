@@ -8,7 +8,7 @@ from functools import partial
 from typing import Optional
 
 from dmods.base.regex import regex
-from dmods.finding import CERTAIN, POSSIBLE, Evidence, Finding, Hands, fatal
+from dmods.finding import CERTAIN, POSSIBLE, Evidence, Finding, Parties, fatal
 from dmods.process.cause import NULL_PAGE, PAST_END
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import stack_of
@@ -81,5 +81,5 @@ def _lost(facts: ProcessFacts, which: str, register: str, value: int, where: str
         sure=POSSIBLE,
         or_="the program switches stacks itself (coroutines, longjmp), and the context that it restored was freed or "
         "never set",
-        hands=Hands(noticed=f"the instruction in {where}", hurt=f"the {which} pointer"),
+        parties=Parties(noticed=f"the instruction in {where}", hurt=f"the {which} pointer"),
     )

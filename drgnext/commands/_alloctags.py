@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from dmods.base.dataclass import replace
 from dmods.base.sizes import human_size
 from dmods.errors import UsageError, UserError
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from drgnext.kernel.system.alloctags import AllocTag, alloc_tags, is_counting
 from drgnext.kernel.system.reading import Reader
 
@@ -19,18 +20,27 @@ _SUMS = (
     Column("percent", "percent", width=5, title="%LIVE"),
 )
 _SITE = (
-    Column("module", width=12),
+    Column("module", width=12, about="vmlinux for the kernel itself"),
     Column("function", width=28),
-    Column("source"),
+    Column("source", about="file and line"),
     Column("file", hidden=True),
     Column("line", "count", hidden=True),
-    Column("accurate", hidden=True),
-    Column("tag", "address", hidden=True),
+    Column("accurate", "count", hidden=True, about="1 where the kernel counted every allocation, else 0"),
+    Column("tag", "address", hidden=True, about="the kernel's own record of the call site"),
 )
 _GROUPS: dict[str, tuple[Column, Callable[[AllocTag], str]]] = {
     "function": (Column("function"), lambda tag: tag.function),
     "library": (Column("module"), lambda tag: tag.module or IMAGE),
 }
+
+SITES = Schema("users", "a call that allocates, as the kernel counted it", (*_SUMS, *_SITE), when="with --source tags")
+SITE_GROUPS = Schema(
+    "users",
+    "the calls of a function or module",
+    (*_SUMS, *(replace(column, when=f"with --by {by}") for by, (column, _key) in _GROUPS.items())),
+    when="with --source tags and --by",
+)
+TAG_TOTALS = (Column("sites", "count", when="with --source tags"),)
 
 
 def tags_report(reader: Reader, tags: list[AllocTag], args: argparse.Namespace) -> Report:
@@ -44,8 +54,9 @@ def tags_report(reader: Reader, tags: list[AllocTag], args: argparse.Namespace) 
     rows.sort(key=lambda row: (-number(row[0]), -number(row[1])))
     kept = [row for row in rows if (row[0] or row[1]) and number(row[0]) >= args.min]
     shown = kept[: None if args.all else args.top]
-    columns = (*_SUMS, *_SITE) if by_site else (*_SUMS, _GROUPS[args.by][0])
-    report = Report([Table("users", columns, shown, footer=_footer(kept, shown, everything))])
+    table = SITES.table if by_site else SITE_GROUPS.table
+    columns = SITES.columns if by_site else (*_SUMS, _GROUPS[args.by][0])
+    report = Report([table(shown, columns, footer=_footer(kept, shown, everything))])
     report.totals = {
         "users": len(kept),
         "sites": len(chosen),

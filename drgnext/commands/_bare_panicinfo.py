@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from dmods.errors import UserError
-from dmods.report import Column, Report, Table, Value
-from drgnext.commands._from_notes import noted_registers, printed_frames, symbol_at, who_died
+from dmods.report import Column, Report, Schema, Value
+from drgnext.commands._from_notes import PANICINFO, noted_registers, printed_frames, symbol_at, who_died
 from drgnext.kernel.crash.bare_log import crash_time, read_bare_log, read_vmcoreinfo
 from drgnext.kernel.crash.klog import oops_notes, read_panic_log
 from drgnext.kernel.crash.outcome import SENTENCES, has_died
@@ -15,7 +15,12 @@ from drgnext.kernel.crash.outcome import SENTENCES, has_died
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-LOG = (Column("time"), Column("text"))
+LOG = Schema(
+    "log",
+    "a line of the log",
+    (Column("time", about="seconds since boot, as text"), Column("text")),
+    when="where there is neither vmlinux nor BTF",
+)
 _LAST = 60  # records that are shown without -v
 
 
@@ -33,28 +38,27 @@ def bare_report(kernel: Kernel, lacking: UserError, everything: bool) -> Report:
     noted = noted_registers(kernel.path, oops, lambda pc: symbol_at(kernel.prog, pc))
     if kernel.typed and died is None and not (records or noted.facts or noted.tables):
         raise lacking
-    facts: list[tuple[Column, Value]] = [
+    facts: list[tuple[str, Value]] = [
         *who_died(oops),
-        (Column("message"), told.message or (SENTENCES[died] if told.panic is None else None)),
-        (Column("panic"), told.panic if told.panic != told.message else None),
-        (Column("details"), "; ".join(told.details) or None),
-        (Column("address", "address", width=16), told.address),
-        (Column("logged_pc", title="pc in the log"), told.where),
-        (Column("kernel"), info.get("OSRELEASE")),
-        (Column("build_id", title="build-id"), info.get("BUILD-ID")),
-        (Column("crash_time", title="crash time"), _utc(when) if when is not None else None),
-        (Column("kernel_offset", title="KASLR offset"), _hex(info.get("KERNELOFFSET"))),
-        (Column("page_size", "count", title="page size"), _count(info.get("PAGESIZE"))),
+        ("message", told.message or (SENTENCES[died] if told.panic is None else None)),
+        ("panic", told.panic if told.panic != told.message else None),
+        ("details", "; ".join(told.details) or None),
+        ("address", told.address),
+        ("logged_pc", told.where),
+        ("kernel", info.get("OSRELEASE")),
+        ("build_id", info.get("BUILD-ID")),
+        ("crash_time", _utc(when) if when is not None else None),
+        ("kernel_offset", _hex(info.get("KERNELOFFSET"))),
+        ("page_size", _count(info.get("PAGESIZE"))),
         *noted.facts,
     ]
-    facts = [(column, value) for column, value in facts if value is not None]
-    columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
-    tables = [Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")]
+    facts = [(name, value) for name, value in facts if value is not None]
+    tables = [PANICINFO.record(facts)]
     tables += [*noted.tables, *printed_frames(oops, lambda _place: None)]
     shown = records if everything else records[-_LAST:]
     lines: list[tuple[Value, ...]] = [(f"{record.time:.6f}", record.text) for record in shown]
     title = "the log" if len(shown) == len(records) else f"the last {len(shown)} lines of the log (-v: all)"
-    tables.append(Table("log", LOG, lines, style="plain", title=title))
+    tables.append(LOG.table(lines, style="plain", title=title))
     return Report(tables, notes=[*notes, *oops_notes(told), *noted.notes, lacking.what, lacking.how], status=1)
 
 

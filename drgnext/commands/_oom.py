@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dmods.report import Column, Table, Value
+from dmods.report import Column, Schema, Table, Value
 from drgnext.kernel.crash.oom import OomKill, oom_kills
 from drgnext.kernel.crash.whole_log import read_log
 from drgnext.kernel.system.memcgs import MemoryGroup, group_of, memory_groups, narrowest
@@ -13,26 +13,36 @@ from drgnext.kernel.system.processes import Process, Processes
 _SHOWN = 5  # calls of the OOM killer
 _HOLDERS = 3
 
-KILLS = (
-    Column("time", title="TIME"),
-    Column("invoker", width=15),
-    Column("invoker_pid", "count", title="PID"),
-    Column("victim", width=15),
-    Column("victim_pid", "count", title="PID"),
-    Column("freed", "size", title="IT HAD"),
-    Column("group", title="LIMIT OF"),
-    Column("largest", title="LARGEST THEN"),
-    Column("largest_pid", "count", title="PID"),
-    Column("largest_bytes", "size", title="IT HAD"),
+KILLS = Schema(
+    "oom_kills",
+    "a call of the OOM killer",
+    (
+        Column("time", title="TIME", about="seconds since boot, as text"),
+        Column("invoker", width=15, about="who asked for memory"),
+        Column("invoker_pid", "count", title="PID", null="it is not known"),
+        Column("victim", width=15, null="nobody was killed"),
+        Column("victim_pid", "count", title="PID", null="nobody was killed"),
+        Column("freed", "size", title="IT HAD", null="it is not known"),
+        Column("group", title="LIMIT OF", about="the memory cgroup whose limit was hit, or `the machine`"),
+        Column("largest", title="LARGEST THEN", null="the log does not list the tasks"),
+        Column("largest_pid", "count", title="PID", null="the log does not list the tasks"),
+        Column("largest_bytes", "size", title="IT HAD", null="the log does not list the tasks"),
+    ),
+    when="where the log has one",
 )
-HOLDERS = (
-    Column("pid", "count", width=7),
-    Column("name", width=15),
-    Column("bytes", "size", title="HAS"),
-    Column("group", title="MEMORY CGROUP"),
-    Column("limit_of", title="LIMIT OF"),
-    Column("limit", "size", title="LIMIT"),
-    Column("used", "size", title="USED"),
+HOLDERS = Schema(
+    "holders",
+    "a process that has much memory in the dump",
+    (
+        Column("pid", "count", width=7),
+        Column("name", width=15),
+        Column("bytes", "size", title="HAS", about="memory and swap"),
+        Column("group", title="MEMORY CGROUP", null="it is not known"),
+        Column("limit_of", title="LIMIT OF", null="no memory cgroup above it has a limit"),
+        Column("limit", "size", title="LIMIT", null="no memory cgroup above it has a limit"),
+        Column("used", "size", title="USED", null="no memory cgroup above it has a limit"),
+    ),
+    when="where the log has a call of the OOM killer",
 )
 
 
@@ -50,8 +60,8 @@ def oom_tables(processes: Processes, found: Sequence[Process]) -> list[Table]:
     hidden = len(kills) - len(rows)
     footer = [f"{hidden} more before: dmesg -g oom-killer"] if hidden else []
     return [
-        Table("oom_kills", KILLS, rows, title="calls of the OOM killer, as the log tells them", footer=footer),
-        Table("holders", HOLDERS, holders, title="who holds most memory in the dump, and the lowest limit above it"),
+        KILLS.table(rows, title="calls of the OOM killer, as the log tells them", footer=footer),
+        HOLDERS.table(holders, title="who holds most memory in the dump, and the lowest limit above it"),
     ]
 
 

@@ -108,9 +108,9 @@ def brief_row(callers: KernelCallers, record: SlabRecord) -> tuple[Value, ...]:
 def audit(slabs: SlabObjects, tracks: Tracks, callers: KernelCallers, *records: SlabRecord) -> Iterator[Table]:
     """Yield the head and the stack of each record for text, and one table of all for JSON."""
     rows = [_audit_row(slabs, tracks, callers, record) for record in records]
-    yield Table("bufctl_audit", HEAD, rows, only="json")
+    yield HEAD.table(rows, only="json")
     for record, row in zip(records, rows):
-        yield Table("bufctl_audit", HEAD, [row], fold=4, only="text")
+        yield HEAD.table([row], fold=4, only="text")
         yield stack_table(callers, record.stack)
 
 

@@ -37,8 +37,8 @@ _GUARDED = (
     Column("bytes", "bytes"),
     Column("cache"),
     Column("state"),
-    Column("pid", "count"),
-    Column("record", "address"),
+    Column("pid", "count", null="nothing is recorded", about="of the free, if there was one"),
+    Column("record", "address", null="nothing is recorded"),
 )
 _VMAP = (Column("address", "address"), Column("start", "address"), Column("end", "address"))
 

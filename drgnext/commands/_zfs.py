@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dmods.report import Column, Table
+from dmods.report import Column, Schema, Table
 from drgnext.kernel.system.openzfs import Cache
 
-_COLUMNS = (
-    Column("what", width=30, title="ZFS cache (ARC)", rule=15),
-    Column("mb", "count", width=8, title="MB", rule=8),
-    Column("within", title="Part of", rule=7),
-    Column("bytes", "bytes", hidden=True),
-    Column("name", hidden=True),
+ARC = Schema(
+    "arc",
+    "a figure of OpenZFS's cache",
+    (
+        Column("what", width=30, title="ZFS cache (ARC)", rule=15),
+        Column("mb", "count", width=8, title="MB", rule=8),
+        Column("within", title="Part of", rule=7, about="what it is a part of, or empty"),
+        Column("bytes", "bytes", hidden=True),
+        Column("name", hidden=True, about="a name for scripts"),
+    ),
+    when="where OpenZFS has a cache whose layout is known",
 )
 #: The name of a figure, the text, and what it is a part of: the ARC's size, a line of memstat, or both.
 _ROWS = (
@@ -39,4 +44,4 @@ def arc_table(cache: Cache) -> Table:
         if value is not None:
             rows.append((what, value >> 20, within, value, name))
     shrinks = ["the ARC does not grow: memory was short"] if cache.no_grow else []
-    return Table("arc", _COLUMNS, rows, footer=shrinks)
+    return ARC.table(rows, footer=shrinks)

@@ -6,9 +6,9 @@ import argparse
 
 from dmods.command import KERNEL, Argument, Command
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
-from dmods.commands.allocdby import COLUMNS, TOP
+from dmods.commands.allocdby import ALLOCATED, FREED, TOP, TOTALS
 from dmods.errors import UsageError
-from dmods.report import Report, Table
+from dmods.report import Report
 from drgnext.commands._slabs import callers_asked, objects_of
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.tracks import Tracks
@@ -19,11 +19,12 @@ _MOST = 100_000
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return the allocations of the task."""
-    return report(kernel, args, "allocdby", freed=False)
+    return report(kernel, args, freed=False)
 
 
-def report(kernel: Kernel, args: argparse.Namespace, name: str, freed: bool) -> Report:
+def report(kernel: Kernel, args: argparse.Namespace, freed: bool) -> Report:
     """Return the report of allocdby, or of freedby if ``freed``."""
+    schema = FREED if freed else ALLOCATED
     slabs = objects_of(kernel)
     tracks = Tracks(slabs)
     tracks.require()
@@ -32,7 +33,7 @@ def report(kernel: Kernel, args: argparse.Namespace, name: str, freed: bool) -> 
         if not 0 <= pid < 1 << 31:
             raise ValueError
     except ValueError:
-        raise UsageError(f"{args.thread!r} is not a pid", f"{name} PID; `walk task --json` lists them") from None
+        raise UsageError(f"{args.thread!r} is not a pid", f"{schema.name} PID; `walk task --json` lists them") from None
     callers = callers_asked(kernel, args)
     count, size, records = tracks.newest(freed, pid, min(args.top or _MOST, _MOST))
     rows = [
@@ -45,7 +46,7 @@ def report(kernel: Kernel, args: argparse.Namespace, name: str, freed: bool) -> 
     notes = list(tracks.notes)
     if len(rows) < count and args.top is None:
         notes.append(f"{count - len(rows)} older ones are not shown")
-    return Report([Table(name, COLUMNS, rows)], notes=notes, totals={"buffers": count, "bytes": size})
+    return Report([schema.table(rows)], notes=notes, totals={"buffers": count, "bytes": size})
 
 
 COMMAND = Command(
@@ -53,6 +54,8 @@ COMMAND = Command(
     summary="the slab objects that a task allocated and that are still there, newest first",
     description="Needs slub_debug=U on the kernel's command line. Pid 0 stands for interrupts and idle CPUs.",
     run=run,
+    tables=(ALLOCATED,),
+    totals=TOTALS,
     arguments=(TOP, *CALLER_ARGUMENTS, THREAD),
     requires=(KERNEL,),
     examples=(("allocdby 1 --top 10", "the ten newest objects of init"),),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from dmods.base.dataclass import replace
 from dmods.command import KERNEL, Argument, Command
-from dmods.commands._records import BRIEF, CALLER_ARGUMENTS
-from dmods.report import Report, Table
+from dmods.commands._records import BRIEF, CALLER_ARGUMENTS, HEAD
+from dmods.report import Report
 from drgnext.commands._slabs import address_asked, audit, brief_row, callers_asked, objects_of, record_named
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.tracks import Tracks
@@ -24,7 +25,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     if args.verbose:
         report.tables += audit(slabs, tracks, callers, record)
     else:
-        report.tables.append(Table("bufctl", BRIEF, [brief_row(callers, record)]))
+        report.tables.append(BRIEF.table([brief_row(callers, record)]))
     report.notes += tracks.notes
     return report
 
@@ -37,6 +38,7 @@ COMMAND = Command(
         "ns since the boot. THRD is the pid. The record of a free object is that of its last free."
     ),
     run=run,
+    tables=(BRIEF, replace(HEAD, when="with -v")),
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="as bufctl_audit shows it"),
         *CALLER_ARGUMENTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dmods.command import KERNEL, Command
-from dmods.commands._records import CALLER_ARGUMENTS
+from dmods.commands._records import CALLER_ARGUMENTS, HEAD
 from dmods.report import Report
 from drgnext.commands._slabs import address_asked, audit, callers_asked, objects_of, record_named
 from drgnext.commands.bufctl import ADDRESS
@@ -30,6 +30,7 @@ COMMAND = Command(
         "record of a free object is that of its last free; JSON also has who had allocated the object."
     ),
     run=run,
+    tables=(HEAD,),
     arguments=(*CALLER_ARGUMENTS, ADDRESS),
     requires=(KERNEL,),
     examples=(("bufctl_audit 0xffff888003214090", "what findleaks shows as BUFCTL"),),

@@ -7,31 +7,39 @@ from typing import TYPE_CHECKING
 
 from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from drgnext.kernel.system.dentries import Dentries, FileSystem
 from drgnext.kernel.system.reading import Reader
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-SYSTEMS = (
-    Column("type", width=10),
-    Column("device", width=10),
-    Column("dentries", "count", width=9),
-    Column("negative", "count", width=9),
-    Column("percent", "percent", title="NEG%", width=5),
-    Column("unused", "count", width=9),
-    Column("inodes", "count", width=9),
-    Column("cached", "size", width=6),
-    Column("superblock", "address", hidden=True),
+SYSTEMS = Schema(
+    "file_systems",
+    "a file system, those with most names first",
+    (
+        Column("type", width=10),
+        Column("device", width=10),
+        Column("dentries", "count", width=9, null="the kernel's cache of names cannot be read"),
+        Column("negative", "count", width=9, null="the kernel's cache of names cannot be read"),
+        Column("percent", "percent", title="NEG%", width=5, null="the kernel's cache of names cannot be read"),
+        Column("unused", "count", width=9, null="the kernel's cache of names cannot be read"),
+        Column("inodes", "count", width=9),
+        Column("cached", "size", width=6, about="the pages of its files"),
+        Column("superblock", "address", hidden=True),
+    ),
 )
-FILES = (
-    Column("cached", "size", width=6),
-    Column("type", width=10),
-    Column("device", width=10),
-    Column("path"),
-    Column("number", "count", hidden=True),
-    Column("inode", "address", hidden=True),
+FILES = Schema(
+    "files",
+    "a file with many cached pages",
+    (
+        Column("cached", "size", width=6),
+        Column("type", width=10),
+        Column("device", width=10),
+        Column("path", null="no name of it is cached"),
+        Column("number", "count", hidden=True, about="of the inode"),
+        Column("inode", "address", hidden=True),
+    ),
 )
 
 
@@ -58,8 +66,8 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         files.append((one.pages * page, system.kind, system.name, path, one.number, one.inode))
     report = Report(
         [
-            Table("file_systems", SYSTEMS, rows),
-            Table("files", FILES, files, title=f"the {len(files)} files with most cached pages:"),
+            SYSTEMS.table(rows),
+            FILES.table(files, title=f"the {len(files)} files with most cached pages:"),
         ]
     )
     report.totals.update(
@@ -79,6 +87,13 @@ def _names(one: FileSystem) -> tuple[Value, ...]:
     return one.dentries, one.negative, share, one.unused
 
 
+TOTALS = (
+    Column("dentries", "count"),
+    Column("negative", "count"),
+    Column("counted", "named_counts", about="the kernel's own counters, which include roots and removed names"),
+)
+
+
 COMMAND = Command(
     name="dentries",
     summary="cached names by file system, the share of negative ones, and the files with most cached pages",
@@ -86,6 +101,8 @@ COMMAND = Command(
 frees them when memory is short. CACHED is the page cache of the files. Paths are those within a file system. The
 totals of --json have the kernel's own counters too, which include roots and removed names.""",
     run=run,
+    tables=(SYSTEMS, FILES),
+    totals=TOTALS,
     arguments=(
         Argument("--top", metavar="N", type=positive, default=10, help="how many files (default %(default)s)"),
         Argument("-a", "--all", action="store_true", help="also file systems that cache nothing"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command
 from dmods.errors import UserError
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 from drgnext.kernel.system.layouts import SECTOR, layouts
 from drgnext.kernel.system.queues import queues
 from drgnext.kernel.system.reading import Reader
@@ -15,27 +15,41 @@ from drgnext.kernel.system.reading import Reader
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-LAYOUTS = (
-    Column("name", width=10),
-    Column("kind", width=9),
-    Column("on", width=12),
-    Column("sector", "count", width=11),
-    Column("size", "size", width=6),
-    Column("block", "bytes", width=6),
-    Column("off", "count", width=5),
-    Column("address", "address", hidden=True),
+LAYOUTS = Schema(
+    "disks",
+    "a disk or a partition",
+    (
+        Column("name", width=10),
+        Column("kind", width=9),
+        Column("on", width=12, about="the devices below, or the file of a loop device"),
+        Column("sector", "count", width=11, about="where it begins, in units of 512 bytes"),
+        Column("size", "size", width=6),
+        Column("block", "bytes", width=6, about="what the disk below reads or writes at once"),
+        Column(
+            "off",
+            "count",
+            width=5,
+            about="bytes from the beginning to the next such block; -1 where the devices below do not agree",
+        ),
+        Column("address", "address", hidden=True),
+    ),
 )
-QUEUES = (
-    Column("name", width=10),
-    Column("queues", "count"),
-    Column("depth", "count"),
-    Column("requests", "count", title="NR_REQUESTS"),
-    Column("scheduler", width=11),
-    Column("in_flight", "count", title="IN FLIGHT"),
-    Column("queued", "count"),
-    Column("raw", "count"),
-    Column("buffered", "count"),
-    Column("waiting", "count"),
+QUEUES = Schema(
+    "queues",
+    "the queue of a disk",
+    (
+        Column("name", width=10),
+        Column("queues", "count"),
+        Column("depth", "count", about="requests that the device takes"),
+        Column("requests", "count", title="NR_REQUESTS"),
+        Column("scheduler", width=11),
+        Column("in_flight", "count", title="IN FLIGHT", about="requests"),
+        Column("queued", "count", about="requests"),
+        Column("raw", "count", about="requests"),
+        Column("buffered", "count", about="requests"),
+        Column("waiting", "count", about="tasks that wait for a place"),
+    ),
+    when="where there is one",
 )
 
 
@@ -57,11 +71,14 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     ]
     if args.name is not None and not rows and not lines:
         raise UserError(f"no disk or partition is called {args.name!r}", "disks lists all")
-    report = Report([Table("disks", LAYOUTS, rows)], notes=[*reader.notes])
+    report = Report([LAYOUTS.table(rows)], notes=[*reader.notes])
     if lines:
-        report.tables.append(Table("queues", QUEUES, lines))
+        report.tables.append(QUEUES.table(lines))
     report.totals.update(disks=len(rows), misaligned=sum(1 for row in rows if row[6]))
     return report
+
+
+TOTALS = (Column("disks", "count"), Column("misaligned", "count", about="`off` is not 0"))
 
 
 COMMAND = Command(
@@ -73,6 +90,8 @@ counts 512 bytes. ON is a device, or the file of a loop device. DEPTH is how man
 how many the scheduler holds back, WAITING how many tasks wait for a place. RAW requests have memory of a process
 (O_DIRECT), BUFFERED ones have pages of files.""",
     run=run,
+    tables=(LAYOUTS, QUEUES),
+    totals=TOTALS,
     arguments=(Argument("name", metavar="NAME", nargs="?", help="only this disk or partition"),),
     requires=(KERNEL,),
     examples=(("disks", "are the partitions aligned?"),),

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command, positive
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema, Table
 from drgnext.kernel.crash.records import Record
 from drgnext.kernel.crash.whole_log import read_log
 
@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
 COLUMNS = (Column("line"),)
-RECORDS = (Column("time"), Column("text"), Column("who"), Column("task"))
+RECORDS = Schema(
+    "log",
+    "a line of the log",
+    (
+        Column("time", "seconds", about="since boot"),
+        Column("text"),
+        Column("who", null="this kernel does not note it", about="T and the pid, or C and the CPU"),
+        Column("task", null="this kernel does not note it"),
+    ),
+)
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
@@ -29,7 +38,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     rows = [(f"[{_stamp(record.time)}] {_who(record, width)}{record.text}",) for record in shown]
     tables = [
         Table("log", COLUMNS, rows, style="plain", only="text"),
-        Table("log", RECORDS, [(one.time, one.text, one.who or None, one.task or None) for one in shown], only="json"),
+        RECORDS.table([(one.time, one.text, one.who or None, one.task or None) for one in shown], only="json"),
     ]
     return Report(tables, notes=notes, totals={"lines": len(records)})
 
@@ -51,6 +60,8 @@ COMMAND = Command(
     description="""A record of several lines is several lines here, with the same time. -w shows who printed it. Kernels
 from 7.0 on can also note the name of the task.""",
     run=run,
+    tables=(RECORDS,),
+    totals=(Column("lines", "count", about="also those that -n leaves out"),),
     arguments=(
         Argument("-n", "--tail", metavar="N", type=positive, help="only the last N lines"),
         Argument("-w", "--who", action="store_true", help="also the task (T1 init) or CPU (C0) that printed each line"),

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from dmods.base.progress import Progress
 from dmods.command import BARE_KERNEL, KERNEL, Command
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-COLUMNS = (Column("what"), Column("found"), Column("help"))
+COLUMNS = Schema(
+    "doctor",
+    "a tool, or a property of the dump",
+    (Column("what"), Column("found"), Column("help", null="nothing is to be done")),
+)
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
@@ -27,7 +31,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             bar.update(0, 0)
     findings += kernel_findings(kernel)
     rows = [(finding.what, finding.found, finding.help or None) for finding in findings]
-    return Report([Table("doctor", COLUMNS, rows, "advice")])
+    return Report([COLUMNS.table(rows, style="advice")])
 
 
 COMMAND = Command(
@@ -40,6 +44,7 @@ COMMAND = Command(
         "what helps."
     ),
     run=run,
+    tables=(COLUMNS,),
     requires=(KERNEL, BARE_KERNEL),
     examples=(("doctor", "the tools, and the dump that is open"),),
 )

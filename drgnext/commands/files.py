@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 from drgnext.commands.findstack import MOST_TASKS, chosen
 from drgnext.kernel.stacks.threads import kernel_threads
 from drgnext.kernel.system.descriptors import Files
@@ -15,16 +15,20 @@ from drgnext.kernel.system.reading import Reader
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-COLUMNS = (
-    Column("fd", "count", width=4),
-    Column("type", width=6),
-    Column("access", title="RW"),
-    Column("position", "count", width=10),
-    Column("path"),
-    Column("inode", "count", hidden=True),
-    Column("flags", "count", hidden=True),
-    Column("file", "address", hidden=True),
-    Column("pid", "count", hidden=True),
+COLUMNS = Schema(
+    "files",
+    "an open file; each task has a table",
+    (
+        Column("fd", "count", width=4),
+        Column("type", width=6),
+        Column("access", title="RW", about="r, w or both"),
+        Column("position", "count", width=10, about="bytes"),
+        Column("path"),
+        Column("inode", "count", hidden=True),
+        Column("flags", "count", hidden=True, about="of open(2)"),
+        Column("file", "address", hidden=True),
+        Column("pid", "count", hidden=True),
+    ),
 )
 
 
@@ -57,7 +61,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
                     )
         open_files += len(rows)
         title = f"open files of {task.comm}, pid {task.pid}: {len(rows)}"
-        report.tables.append(Table("files", COLUMNS, rows, title=title))
+        report.tables.append(COLUMNS.table(rows, title=title))
     report.totals.update(tasks=len(tasks), files=open_files)
     report.notes += [*dict.fromkeys(threads.notes), *reader.notes]
     if len(tasks) > MOST_TASKS:
@@ -71,6 +75,8 @@ COMMAND = Command(
     description="""TASK is the address of a task_struct, a pid or a name. By default it is the task that panicked. The
 paths are those of /proc/PID/fd. `sockets` says more of sockets.""",
     run=run,
+    tables=(COLUMNS,),
+    totals=(Column("tasks", "count"), Column("files", "count")),
     arguments=(
         Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
     ),

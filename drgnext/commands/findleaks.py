@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from dmods.base.dataclass import replace
 from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.commands._leak_tables import (
+    GROUPS,
     MOST_DETAILS,
+    TOTALS,
     LeakRow,
     Sums,
     footer,
@@ -20,9 +23,9 @@ from dmods.commands._leak_tables import (
     tables_of_records,
     totals,
 )
-from dmods.commands._records import CALLER_ARGUMENTS, LINES, stack_values
+from dmods.commands._records import CALLER_ARGUMENTS, HEAD, LINES, stack_values
 from dmods.process.shapes import STACK_COLUMNS
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from drgnext.commands._slabs import address_asked, audit, cache_name, callers_asked, objects_of
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.callers import KernelCallers
@@ -30,42 +33,69 @@ from drgnext.kernel.slabs.leaks import EVIDENCE, SlabLeaks, kernel_leaks
 from drgnext.kernel.slabs.objects import LEAKED, OWN, PHYSICAL, SET_ASIDE, STACK, UNALIGNED, UNSURE
 from drgnext.kernel.slabs.tracks import HOW_TO_TRACK, SlabRecord, SlabUser
 
+#: Slab objects have no types.
+_GROUPS = [replace(one, columns=[each for each in one.columns if each.name != "type"]) for one in GROUPS[:-1]]
 _BATCH = 1 << 16
 
-_ORPHANS = (
-    Column("cache", width=16),
-    Column("buffer", "address", width=17),
-    Column("bytes", "bytes"),
-    Column("what"),
-    Column("kept_count", "count", hidden=True),
-    Column("kept_bytes", "bytes", hidden=True),
-    Column("why", hidden=True),
+_ORPHANS = Schema(
+    "by_design",
+    "an object that the kernel dropped on purpose: no leak",
+    (
+        Column("cache", width=16),
+        Column("buffer", "address", width=17),
+        Column("bytes", "bytes"),
+        Column("what"),
+        Column("kept_count", "count", hidden=True, about="what it keeps alive"),
+        Column("kept_bytes", "bytes", hidden=True, about="what it keeps alive"),
+        Column("why", hidden=True),
+    ),
+    when="where there are some",
 )
-_DOUBTFUL = (
-    Column("cache", width=16),
-    Column("held", "count", width=7),
-    Column("buffer", "address", width=17),
-    Column("bytes", "bytes", width=9),
-    Column("caller", width=6),
-    Column("evidence", title="HELD BY"),
-    *STACK_COLUMNS,
+_DOUBTFUL = Schema(
+    "doubtful",
+    "objects of one cache and stack that only weak evidence holds",
+    (
+        Column("cache", width=16),
+        Column("held", "count", width=7, about="objects"),
+        Column("buffer", "address", width=17, about="one of them"),
+        Column("bytes", "bytes", width=9),
+        Column("caller", width=6),
+        Column("evidence", title="HELD BY"),
+        *STACK_COLUMNS,
+    ),
+    when="with --doubtful",
 )
-_INDIRECTS = (Column("buffer", "address", width=16), Column("size", "bytes"), Column("cache"))
-_EVIDENCE = (
-    Column("evidence", width=50, title="HELD BY"),
-    Column("objects", "count", width=10),
-    Column("bytes", "bytes", width=12),
+_INDIRECTS = Schema(
+    "indirect",
+    "an object that only leaked objects lead to",
+    (Column("buffer", "address", width=16), Column("size", "bytes"), Column("cache")),
+    when="with -i",
 )
-_FIGURES = (
-    Column("objects", "count", title="slab objects"),
-    Column("allocated", "count", title="allocated"),
-    Column("large", "count", title="blocks of kmalloc with their own pages"),
-    Column("own", "count", title="the allocator's own (sheaves)"),
-    Column("bytes_read", "bytes", title="bytes of memory read"),
-    Column("leaked", "count", title="objects leaked"),
-    Column("orphans", "count", title="dropped on purpose"),
-    Column("wall_seconds", title="elapsed wall seconds"),
-    Column("cpu_seconds", title="CPU seconds"),
+_EVIDENCE = Schema(
+    "evidence",
+    "a class of evidence, and the objects that it holds",
+    (
+        Column("evidence", width=50, title="HELD BY"),
+        Column("objects", "count", width=10),
+        Column("bytes", "bytes", width=12),
+    ),
+    when="with -v",
+)
+_FIGURES = Schema(
+    "figures",
+    "the figures of the search",
+    (
+        Column("objects", "count", title="slab objects"),
+        Column("allocated", "count", title="allocated"),
+        Column("large", "count", title="blocks of kmalloc with their own pages"),
+        Column("own", "count", title="the allocator's own (sheaves)"),
+        Column("bytes_read", "bytes", title="bytes of memory read"),
+        Column("leaked", "count", title="objects leaked"),
+        Column("orphans", "count", title="dropped on purpose"),
+        Column("wall_seconds", "seconds", title="elapsed wall seconds"),
+        Column("cpu_seconds", "seconds", title="CPU seconds"),
+    ),
+    when="with -v",
 )
 
 
@@ -98,7 +128,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     if args.details:
         report.tables += _details(leaks, callers, shown, report.notes)
     if args.indirect:
-        report.tables.append(Table("indirect", _INDIRECTS, _indirects(leaks), title="Indirectly leaked"))
+        report.tables.append(_INDIRECTS.table(_indirects(leaks), title="Indirectly leaked"))
     if args.doubtful:
         report.tables.append(_doubtful(leaks, callers))
     report.notes += leaks.tracks.notes
@@ -147,7 +177,7 @@ def _orphans(leaks: SlabLeaks) -> Table:
         (cache_name(one.cache), one.address, one.size, one.what, one.kept_count, one.kept_bytes, one.why)
         for one in leaks.orphans
     ]
-    return Table("by_design", _ORPHANS, rows, title="Kept by nobody, by design (not counted as leaks)")
+    return _ORPHANS.table(rows, title="Kept by nobody, by design (not counted as leaks)")
 
 
 def _details(leaks: SlabLeaks, callers: KernelCallers, groups: Sequence[SlabUser], notes: list[str]) -> Iterator[Table]:
@@ -186,7 +216,7 @@ def _doubtful(leaks: SlabLeaks, callers: KernelCallers) -> Table:
             caller = callers.caller(user.stack).text
             sums = (cache_name(user.cache), user.count, user.oldest, user.count * user.size)
             rows.append((*sums, caller, EVIDENCE[state], *stack_values(callers, user.stack)))
-    return Table("doubtful", _DOUBTFUL, rows, title="Held by weak evidence only")
+    return _DOUBTFUL.table(rows, title="Held by weak evidence only")
 
 
 def _evidence(leaks: SlabLeaks) -> Table:
@@ -197,7 +227,7 @@ def _evidence(leaks: SlabLeaks) -> Table:
     if unsure[0]:
         rows.append(("nothing in the dump, which lacks pages", *unsure))
     rows.append(("nothing", *leaks.evidence.get(LEAKED, (0, 0))))
-    return Table("evidence", _EVIDENCE, rows)
+    return _EVIDENCE.table(rows)
 
 
 def _figures(leaks: SlabLeaks) -> Table:
@@ -215,7 +245,7 @@ def _figures(leaks: SlabLeaks) -> Table:
         round(leaks.seconds, 3),
         round(leaks.cpu_seconds, 3),
     )
-    return Table("figures", _FIGURES, [row], style="record")
+    return _FIGURES.table([row], style="record")
 
 
 COMMAND = Command(
@@ -240,6 +270,17 @@ COMMAND = Command(
         "Exit status 4 means that no verdict is possible: the dump lacks too many of the kernel's pages."
     ),
     run=run,
+    tables=(
+        *_GROUPS,
+        _ORPHANS,
+        replace(HEAD, when="with -d, where allocations were recorded"),
+        _INDIRECTS,
+        _DOUBTFUL,
+        _EVIDENCE,
+        _FIGURES,
+    ),
+    totals=(*TOTALS, Column("by_design_count", "count", about="objects that the kernel dropped on purpose")),
+    verdict=True,
     arguments=(
         Argument("-d", "--details", action="store_true", help="show the allocation record of each representative"),
         Argument("-f", "--force", action="store_true", help="do not use the results of the last run"),

@@ -9,7 +9,7 @@ from dmods.command import Command
 from dmods.commands._stack_arguments import VERBOSE, limit_argument
 from dmods.errors import UsageError
 from dmods.process.shapes import STACK_COLUMNS
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from drgnext.commands._stacks import TASK, fold, gap_text, stack_end, task_frames
 from drgnext.expressions import value_of, value_of_variable
 from drgnext.kernel.crash.panic import crashed_task
@@ -28,15 +28,19 @@ FRAMES = (
     Column("source"),
     Column("note"),
 )
-TASKS = (
-    Column("task", "address"),
-    Column("name"),
-    Column("pid", "count"),
-    Column("sp", "address"),
-    *STACK_COLUMNS,
-    Column("end"),
-    Column("user_pc", "address"),
-    Column("gaps", "count"),
+TASKS = Schema(
+    "tasks",
+    "a task that has the name, the pid or the address",
+    (
+        Column("task", "address"),
+        Column("name"),
+        Column("pid", "count"),
+        Column("sp", "address", null="the task has no frames"),
+        *STACK_COLUMNS,
+        Column("end", about="why there are no more frames"),
+        Column("user_pc", "address", null="the stack does not begin in user space"),
+        Column("gaps", "count", about="places where frames are missing"),
+    ),
 )
 _WORD = (1 << 64) - 1
 MOST_TASKS = 20  # at most, if many tasks share a name
@@ -56,7 +60,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         if args.verbose:
             report.tables.append(_registers(threads, stack))
         report.totals.update(_totals(task, stack))
-    report.tables.append(Table("tasks", TASKS, records, only="json"))
+    report.tables.append(TASKS.table(records, only="json"))
     if len(tasks) > MOST_TASKS:
         report.notes.append(f"{len(tasks)} tasks have the name {args.task}: the first {MOST_TASKS} are shown")
     report.notes += [note for note in threads.notes if note not in report.notes]
@@ -146,6 +150,17 @@ def _registers(threads: Threads, stack: Stack) -> Table:
     return Table("registers", columns, rows, style="record", only="text")
 
 
+TOTALS = (
+    Column("thread", "address", about="the task_struct; the totals are those of the last task"),
+    Column("name", "text"),
+    Column("pid", "count"),
+    Column("frames", "count"),
+    Column("end", "text"),
+    Column("user_pc", "address", null="the stack does not begin in user space"),
+    Column("gaps", "count"),
+)
+
+
 COMMAND = Command(
     name="findstack",
     summary="a task's kernel stack: stack pointer, pc, function and source line of each frame, trapped ones marked",
@@ -156,6 +171,8 @@ COMMAND = Command(
         "user space are not shown."
     ),
     run=run,
+    tables=(TASKS,),
+    totals=TOTALS,
     arguments=(
         TASK,
         VERBOSE,

@@ -6,7 +6,7 @@ import argparse
 
 from dmods.command import KERNEL, Command
 from dmods.commands._records import CALLER_ARGUMENTS
-from dmods.commands.allocdby import TOP
+from dmods.commands.allocdby import FREED, TOP, TOTALS
 from dmods.report import Report
 from drgnext.commands.allocdby import THREAD, report
 from drgnext.kernel.dump.target import Kernel
@@ -14,7 +14,7 @@ from drgnext.kernel.dump.target import Kernel
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return the frees of the task."""
-    return report(kernel, args, "freedby", freed=True)
+    return report(kernel, args, freed=True)
 
 
 COMMAND = Command(
@@ -25,6 +25,8 @@ COMMAND = Command(
         "again: `bufctl_audit` shows where it was freed."
     ),
     run=run,
+    tables=(FREED,),
+    totals=TOTALS,
     arguments=(TOP, *CALLER_ARGUMENTS, THREAD),
     requires=(KERNEL,),
     examples=(("freedby 1", "what init freed"),),

@@ -10,7 +10,7 @@ from typing import Optional
 from dmods.base.sizes import human_size
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.errors import UsageError
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from drgnext.commands._memory_use import MemoryUse, Program, Slabs, memory_use, same_boot
 from drgnext.kernel.dump.older import open_older
 from drgnext.kernel.dump.target import Kernel
@@ -26,10 +26,31 @@ _SIZES = (
     Column("old_bytes", "bytes", width=13, title="OLD"),
     Column("now_bytes", "bytes", width=13, title="NOW"),
 )
-_KINDS = (*_SIZES, Column("kind"), Column("name", hidden=True))
-_CACHES = (*_SIZES, Column("growth_objects", "count", width=10, title="OBJECTS"), Column("cache"))
-_PROCESSES = (*_SIZES, Column("pid", "count", width=7), Column("name"), Column("state", title=""))
-_FINDINGS = (Column("finding"), Column("bytes", "bytes", hidden=True))
+_KINDS = Schema(
+    "kinds",
+    "a kind of page that changed",
+    (*_SIZES, Column("kind"), Column("name", hidden=True, about="a name for scripts")),
+)
+_CACHES = Schema(
+    "caches",
+    "a slab cache that changed",
+    (*_SIZES, Column("growth_objects", "count", width=10, title="OBJECTS"), Column("cache")),
+)
+_PROCESSES = Schema(
+    "processes",
+    "a process that changed",
+    (
+        *_SIZES,
+        Column("pid", "count", width=7, null="the dumps are of different runs: processes are compared by name"),
+        Column("name"),
+        Column("state", title="", null="it is in both dumps", about="new or gone"),
+    ),
+)
+_FINDINGS = Schema(
+    "findings",
+    "a sentence about what grew",
+    (Column("finding"), Column("bytes", "bytes", hidden=True, about="0 where nothing grew")),
+)
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
@@ -50,10 +71,10 @@ def compared(old: MemoryUse, now: MemoryUse, top: Optional[int] = None) -> Repor
     same = same_boot(old, now)
     kinds = _kinds(old, now)
     caches, processes = _caches(old, now), _processes(old, now, same)
-    report = Report([Table("findings", _FINDINGS, list(_findings(now.total, kinds, caches, processes)), style="plain")])
-    report.tables.append(_table("kinds", _KINDS, kinds, top, "Pages by kind"))
-    report.tables.append(_table("caches", _CACHES, caches, top, "Slab caches"))
-    report.tables.append(_table("processes", _PROCESSES, processes, top, "Processes, memory and swap"))
+    report = Report([_FINDINGS.table(list(_findings(now.total, kinds, caches, processes)), style="plain")])
+    report.tables.append(_table(_KINDS, kinds, top, "Pages by kind"))
+    report.tables.append(_table(_CACHES, caches, top, "Slab caches"))
+    report.tables.append(_table(_PROCESSES, processes, top, "Processes, memory and swap"))
     report.notes += _times(old, now, same)
     for name, one in (("the older dump", old), ("the dump", now)):
         if not one.exact:
@@ -71,13 +92,11 @@ def compared(old: MemoryUse, now: MemoryUse, top: Optional[int] = None) -> Repor
     return report
 
 
-def _table(
-    name: str, columns: Sequence[Column], rows: list[tuple[Value, ...]], top: Optional[int], title: str
-) -> Table:
+def _table(schema: Schema, rows: list[tuple[Value, ...]], top: Optional[int], title: str) -> Table:
     """Return the first rows that changed, and how many more there are."""
     shown = rows[: top or _USUAL]
     footer = [f"{len(rows) - len(shown)} more (--top {len(rows)})"] if len(shown) < len(rows) else []
-    return Table(name, columns, shown, title=title if rows else f"{title}: nothing changed", footer=footer)
+    return schema.table(shown, title=title if rows else f"{title}: nothing changed", footer=footer)
 
 
 def _kinds(old: MemoryUse, now: MemoryUse) -> list[tuple[Value, ...]]:
@@ -189,6 +208,17 @@ def _times(old: MemoryUse, now: MemoryUse, same: bool) -> Iterator[str]:
         yield f"the machine has {human_size(now.total)} of memory, and had {human_size(old.total)}"
 
 
+TOTALS = (
+    Column("total_bytes", "bytes", about="of the machine"),
+    Column("old_total_bytes", "bytes"),
+    Column("same_boot", "flag"),
+    Column("exact", "flag", about="false where a dump lacks a part of the lists of free objects"),
+    Column("kinds", "count"),
+    Column("caches", "count"),
+    Column("processes", "count"),
+)
+
+
 COMMAND = Command(
     name="growth",
     summary="compare with an older dump of the machine: which kind of page, slab cache and process grew",
@@ -202,6 +232,8 @@ COMMAND = Command(
         "compared by the names of the processes. Both dumps take the same -s and --btf."
     ),
     run=run,
+    tables=(_FINDINGS, _KINDS, _CACHES, _PROCESSES),
+    totals=TOTALS,
     compares=True,
     arguments=(
         Argument("base", nargs="*", metavar="DUMP", help="the older dump (in the shell: the newer one)"),

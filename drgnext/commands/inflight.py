@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.reading import Reader
 from drgnext.kernel.system.requests import disks
@@ -14,26 +14,40 @@ from drgnext.kernel.system.requests import disks
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-DISKS = (
-    Column("disk", width=10),
-    Column("queues", "count"),
-    Column("scheduler", width=11),
-    Column("in_flight", "count", title="IN FLIGHT"),
-    Column("oldest"),
-    Column("counted", "count", hidden=True),
-    Column("gendisk", "address", hidden=True),
+DISKS = Schema(
+    "disks",
+    "a disk",
+    (
+        Column("disk", width=10),
+        Column("queues", "count"),
+        Column("scheduler", width=11),
+        Column("in_flight", "count", title="IN FLIGHT"),
+        Column("oldest", null="no request is in flight", about="in words"),
+        Column(
+            "counted",
+            "count",
+            hidden=True,
+            null="this kernel does not count them",
+            about="requests in flight, as the kernel counts them",
+        ),
+        Column("gendisk", "address", hidden=True),
+    ),
 )
-REQUESTS = (
-    Column("disk", width=8),
-    Column("queue", "count"),
-    Column("tag", "count", width=4),
-    Column("operation", title="OP", width=7),
-    Column("sector", "count", width=11),
-    Column("size", "size", width=5),
-    Column("age", width=6),
-    Column("state"),
-    Column("request", "address", width=16),
-    Column("age_ns", "count", hidden=True),
+REQUESTS = Schema(
+    "requests",
+    "a request that the device has not answered, the oldest first",
+    (
+        Column("disk", width=8),
+        Column("queue", "count"),
+        Column("tag", "count", width=4),
+        Column("operation", title="OP", width=7),
+        Column("sector", "count", width=11, about="in units of 512 bytes"),
+        Column("size", "size", width=5),
+        Column("age", width=6, null="it is not known", about="in words"),
+        Column("state"),
+        Column("request", "address", width=16),
+        Column("age_ns", "ns", hidden=True, null="it is not known"),
+    ),
 )
 
 
@@ -60,8 +74,8 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     requests.sort(key=lambda row: -int(row[-1] or 0))
     report = Report(
         [
-            Table("disks", DISKS, rows),
-            Table("requests", REQUESTS, requests, footer=[] if requests else ["no request is in flight"]),
+            DISKS.table(rows),
+            REQUESTS.table(requests, footer=[] if requests else ["no request is in flight"]),
         ]
     )
     report.totals.update(disks=len(found), in_flight=len(requests))
@@ -75,6 +89,8 @@ COMMAND = Command(
     description="""AGE is the time since the request was made. A request of seconds is stuck in the device or below
 it: look at the other side (the host, the array, the network). Sectors are of 512 bytes.""",
     run=run,
+    tables=(DISKS, REQUESTS),
+    totals=(Column("disks", "count"), Column("in_flight", "count", about="requests")),
     arguments=(Argument("-a", "--all", action="store_true", help="also disks that have no hardware queue"),),
     requires=(KERNEL,),
     examples=(("inflight", "is the disk stuck?"),),

@@ -6,28 +6,41 @@ import argparse
 
 from dmods.base.dataclass import replace
 from dmods.command import KERNEL, Argument, Command, positive
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from drgnext.commands._slabs import objects_of
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.objects import Usage
 
-_COLUMNS = (
-    Column("cache", width=24),
-    Column("object_size", "bytes", width=7, title="OBJSIZE"),
-    Column("in_use", "count", width=9, title="IN USE"),
-    Column("free", "count", width=8),
-    Column("slabs", "count", width=7),
-    Column("bytes", "bytes", width=10),
-    Column("share", "percent", width=5, title="%SLAB"),
-    Column("aliases", title="ALSO HOLDS", hidden=True),
-    Column("address", "address", hidden=True),
-    Column("slot_size", "bytes", hidden=True),
-    Column("pages", "count", hidden=True),
-    Column("exact", hidden=True),
-    Column("bound", title="", hidden=True),
+_COLUMNS = Schema(
+    "caches",
+    "a slab cache, the largest first; one row may stand for slabs whose cache is not known",
+    (
+        Column("cache", width=24),
+        Column("object_size", "bytes", width=7, title="OBJSIZE", null="the cache is not known"),
+        Column(
+            "in_use",
+            "count",
+            width=9,
+            title="IN USE",
+            null="the cache is not known",
+            about="at most, where `exact` is false",
+        ),
+        Column("free", "count", width=8, null="the cache is not known", about="at least, where `exact` is false"),
+        Column("slabs", "count", width=7, null="the cache is not known"),
+        Column("bytes", "bytes", width=10),
+        Column("share", "percent", width=5, title="%SLAB"),
+        Column("aliases", title="ALSO HOLDS", hidden=True, null="no other cache was merged into it"),
+        Column("address", "address", hidden=True, null="the cache is not known"),
+        Column("slot_size", "bytes", hidden=True, null="the cache is not known"),
+        Column("pages", "count", hidden=True),
+        Column("exact", "flag", hidden=True, about="false where the dump lacks a part of the lists of free objects"),
+        Column("bound", title="", hidden=True, null="the row is exact"),
+    ),
 )
 _BOUND = "in use at most, free at least"
-_VERBOSE = tuple(Column("aliases", title="ALSO HOLDS") if column.name == "aliases" else column for column in _COLUMNS)
+_VERBOSE = tuple(
+    Column("aliases", title="ALSO HOLDS") if column.name == "aliases" else column for column in _COLUMNS.columns
+)
 _RULE = "-" * 76
 _CANNOT = 1  # the exit status: not all of the answer is known
 
@@ -71,10 +84,10 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         f"{sum(one.slabs for one in found):7} {sum(one.pages for one in found) * page + slabs.unknown_pages * page:10}"
         + ("" if exact else f"       {_BOUND}"),
     ]
-    columns = _VERBOSE if args.verbose else _COLUMNS
+    columns = _VERBOSE if args.verbose else _COLUMNS.columns
     if not exact:
         columns = (*columns[:-1], replace(columns[-1], hidden=False))
-    report = Report([Table("caches", columns, rows, footer=footer)], status=0 if exact else _CANNOT)
+    report = Report([_COLUMNS.table(rows, columns, footer=footer)], status=0 if exact else _CANNOT)
     report.notes += slabs.notes
     report.totals.update(
         caches=len(found),
@@ -101,6 +114,17 @@ def _share(part: int, whole: int) -> float:
     return 100 * part / whole if whole else 0.0
 
 
+TOTALS = (
+    Column("caches", "count"),
+    Column("in_use", "count"),
+    Column("free", "count"),
+    Column("slabs", "count"),
+    Column("pages", "count"),
+    Column("page_size", "bytes"),
+    Column("exact", "flag", about="false where the dump lacks a part of the lists of free objects; the status is 1"),
+)
+
+
 COMMAND = Command(
     name="kmastat",
     summary="how much each slab cache holds: objects in use and free, slabs, bytes",
@@ -112,6 +136,8 @@ COMMAND = Command(
         "to, the line says that the counts are bounds, and the exit status is 1."
     ),
     run=run,
+    tables=(_COLUMNS,),
+    totals=TOTALS,
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="also the caches that were merged into each"),
         Argument("--top", metavar="N", type=positive, help="only the N largest"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.command import KERNEL, Argument, Command
-from dmods.report import Address, Column, Report, Table, Value
+from dmods.report import Address, Column, Report, Schema, Table, Value
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.filelocks import FileLock, FileLocks
 from drgnext.kernel.system.locks import Locks, Wait
@@ -19,44 +19,87 @@ if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
     from drgnext.kernel.stacks.tasks import Task
 
-WAITING = (
-    Column("pid", "count", width=7),
-    Column("name", width=12),
-    Column("age", width=6),
-    Column("waits_for", title="WAITS FOR", width=9),
-    Column("lock", "address", width=16),
-    Column("owner", "count", width=7),
-    Column("owner_name", title="NAME"),
-    Column("task", "address", hidden=True),
-    Column("kind", hidden=True),
-    Column("lock_name", hidden=True),
-    Column("wants", hidden=True),
-    Column("readers", "count", hidden=True),
-    Column("sure", hidden=True),
-    Column("age_ns", "count", hidden=True),
-    Column("chain", hidden=True),
-    Column("deadlock", hidden=True),
+LINK = Schema(
+    "link",
+    "a lock that a task waits for",
+    (
+        Column("pid", "count", about="the task that waits"),
+        Column("kind"),
+        Column("lock", "address"),
+        Column("lock_name", about="or empty"),
+        Column("owner", "count", null="nobody holds it, or the lock does not say who"),
+        Column("sure", "flag", about="false for the last holder that a lock names"),
+    ),
 )
-HOLDERS = (
-    Column("pid", "count", width=7),
-    Column("name", width=15),
-    Column("state", title="ST"),
-    Column("behind", "count"),
-    Column("sleeps_in", title="SLEEPS IN"),
-    Column("task", "address", hidden=True),
+WAITER = Schema(
+    "waiter",
+    "a process that waits for a lock on a file",
+    (Column("pid", "count"), Column("name", null="it has ended")),
+)
+WAITING = Schema(
+    "waiting",
+    "a task in uninterruptible sleep; with -a also others that wait for a lock",
+    (
+        Column("pid", "count", width=7),
+        Column("name", width=12),
+        Column("age", width=6, null="it is not known", about="in words"),
+        Column(
+            "waits_for",
+            title="WAITS FOR",
+            width=9,
+            null="it is not known",
+            about="the kind of lock, or the function that sleeps",
+        ),
+        Column("lock", "address", width=16, null="it waits for no lock that is known"),
+        Column("owner", "count", width=7, null="nobody holds it, or the lock does not say who"),
+        Column("owner_name", title="NAME", null="nobody holds it, or the lock does not say who"),
+        Column("task", "address", hidden=True),
+        Column("kind", hidden=True, null="it waits for no lock that is known"),
+        Column("lock_name", hidden=True, null="it waits for no lock that is known"),
+        Column("wants", hidden=True, null="it waits for no lock that is known"),
+        Column("readers", "count", hidden=True, null="it waits for no lock that is known"),
+        Column(
+            "sure",
+            "flag",
+            hidden=True,
+            null="it waits for no lock that is known",
+            about="false for the last holder that a lock names",
+        ),
+        Column("age_ns", "ns", hidden=True, null="it is not known"),
+        Column("chain", "objects", hidden=True, about="the lock, then that for which its holder waits", fields=LINK),
+        Column("deadlock", "flag", hidden=True),
+    ),
+)
+HOLDERS = Schema(
+    "holders",
+    "a task at the end of such chains",
+    (
+        Column("pid", "count", width=7),
+        Column("name", width=15),
+        Column("state", title="ST"),
+        Column("behind", "count", about="tasks whose chain ends there"),
+        Column("sleeps_in", title="SLEEPS IN", about="a function, or empty"),
+        Column("task", "address", hidden=True),
+    ),
+    when="where there is one",
 )
 CHAINS = (Column("chain"),)
-FILES = (
-    Column("pid", "count", width=7),
-    Column("name", width=12),
-    Column("kind", width=6),
-    Column("access", width=6),
-    Column("start", "count"),
-    Column("end", "count"),
-    Column("waiters", "count", title="WAIT"),
-    Column("file"),
-    Column("address", "address", hidden=True),
-    Column("waiting", hidden=True),
+FILES = Schema(
+    "files",
+    "a lock on a file; without -a one that somebody waits for",
+    (
+        Column("pid", "count", width=7),
+        Column("name", width=12, null="the process has ended"),
+        Column("kind", width=6),
+        Column("access", width=6),
+        Column("start", "count"),
+        Column("end", "count", null="it goes to the end of the file"),
+        Column("waiters", "count", title="WAIT", about="how many"),
+        Column("file"),
+        Column("address", "address", hidden=True),
+        Column("waiting", "objects", hidden=True, fields=WAITER),
+    ),
+    when="where there are some",
 )
 
 
@@ -85,16 +128,16 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
                 last[end.address] = end
     holders = [_holder(processes, last[address], count) for address, count in behind.most_common()]
     footer = [] if rows else ["no task is in uninterruptible sleep" + (" or waits for a lock" if args.all else "")]
-    report = Report([Table("waiting", WAITING, rows, footer=footer)])
+    report = Report([WAITING.table(rows, footer=footer)])
     if holders:
-        report.tables.append(Table("holders", HOLDERS, holders, title="at the end of the chains:"))
+        report.tables.append(HOLDERS.table(holders, title="at the end of the chains:"))
     if chains:
         report.tables.append(Table("chains", CHAINS, chains, style="plain", title="who waits for whom:", only="text"))
     names = {one.task.pid: one.task.comm for one in everybody}
     files = [_file(each, names) for each in FileLocks(reader).all() if args.all or each.waiters]
     if files:
         title = "locks on files:" if args.all else "locks on files that somebody waits for:"
-        report.tables.append(Table("files", FILES, files, title=title))
+        report.tables.append(FILES.table(files, title=title))
     report.totals.update(stuck=len(stuck), locks=waits, deadlocked=deadlocks)
     report.notes += [*dict.fromkeys(processes.threads.notes), *reader.notes]
     return report
@@ -166,6 +209,12 @@ names only the last reader that took it; with PREEMPT_RT it names no reader. A s
 kernels. BEHIND is the number of tasks whose chain ends at that holder.
 Locks on files (flock, POSIX, leases) follow if a task waits for one; -a shows all, as /proc/locks does.""",
     run=run,
+    tables=(WAITING, HOLDERS, FILES),
+    totals=(
+        Column("stuck", "count"),
+        Column("locks", "count", about="tasks that wait for a lock"),
+        Column("deadlocked", "count"),
+    ),
     arguments=(
         Argument(
             "-a",

@@ -6,8 +6,8 @@ import argparse
 
 from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
-from dmods.report import Column, Report, Table, Value
-from drgnext.commands._zfs import arc_table
+from dmods.report import Column, Report, Schema, Table, Value
+from drgnext.commands._zfs import ARC, arc_table
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.counters import counters
 from drgnext.kernel.pages.frame_ranges import count_pages, present_pages
@@ -17,34 +17,53 @@ from drgnext.kernel.system.openzfs import cache
 from drgnext.kernel.system.reading import Reader
 
 # The layout is exactly mdb's. JSON also has the bytes.
-_SUMMARY = (
-    Column("bucket", width=16, title="Page Summary", rule=12),
-    Column("pages", "count", width=16, title="Pages", rule=16),
-    Column("mb", "count", width=17, title="MB", rule=16),
-    Column("percent", "percent", width=5, title="%Tot", rule=4),
-    Column("bytes", "bytes", hidden=True),
+_SUMMARY = Schema(
+    "summary",
+    "a line of mdb's ::memstat",
+    (
+        Column("bucket", width=16, title="Page Summary", rule=12),
+        Column("pages", "count", width=16, title="Pages", rule=16),
+        Column("mb", "count", width=17, title="MB", rule=16, about="1 MB is 1,048,576 bytes"),
+        Column("percent", "percent", width=5, title="%Tot", rule=4),
+        Column("bytes", "bytes", hidden=True),
+    ),
 )
-_KINDS = (
-    Column("kind", width=27, title="Kind", rule=4),
-    Column("bucket", width=16, title="Part of", rule=7),
-    Column("pages", "count", width=12, title="Pages", rule=12),
-    Column("mb", "count", width=8, title="MB", rule=8),
-    Column("percent", "percent", width=5, title="%Tot", rule=4),
-    Column("bytes", "bytes", hidden=True),
-    Column("name", hidden=True),
+_KINDS = Schema(
+    "kinds",
+    "a kind of page",
+    (
+        Column("kind", width=27, title="Kind", rule=4),
+        Column("bucket", width=16, title="Part of", rule=7, about="the line of the table summary"),
+        Column("pages", "count", width=12, title="Pages", rule=12),
+        Column("mb", "count", width=8, title="MB", rule=8),
+        Column("percent", "percent", width=5, title="%Tot", rule=4),
+        Column("bytes", "bytes", hidden=True),
+        Column("name", hidden=True, about="a name for scripts"),
+    ),
+    when="with -v",
 )
-_COUNTERS = (
-    Column("what", width=30, title="The kernel's own counters", rule=25),
-    Column("pages", "count", width=12, title="Pages", rule=12),
-    Column("mb", "count", width=8, title="MB", rule=8),
-    Column("within", title="Among these kinds", rule=17),
-    Column("bytes", "bytes", hidden=True),
+_COUNTERS = Schema(
+    "counters",
+    "a counter of the kernel's own",
+    (
+        Column("what", width=30, title="The kernel's own counters", rule=25),
+        Column("pages", "count", width=12, title="Pages", rule=12),
+        Column("mb", "count", width=8, title="MB", rule=8),
+        Column("within", title="Among these kinds", rule=17, about="the kinds that have its pages"),
+        Column("bytes", "bytes", hidden=True),
+    ),
+    when="with -v, where there are some",
 )
-_IDENTITY = (
-    Column("lookups", "count", title="file pages looked up"),
-    Column("hits", "count", title="answered by the cache"),
-    Column("misses", "count", title="read from the dump"),
-    Column("remembered", "count", title="mappings the cache holds"),
+_IDENTITY = Schema(
+    "identity",
+    "the work of the cache of mappings",
+    (
+        Column("lookups", "count", title="file pages looked up"),
+        Column("hits", "count", title="answered by the cache"),
+        Column("misses", "count", title="read from the dump"),
+        Column("remembered", "count", title="mappings the cache holds"),
+    ),
+    when="with -v",
 )
 
 
@@ -61,7 +80,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
 
     rows = [(bucket, *amounts(pages)) for bucket, pages in buckets(counted.kinds).items()]
     footer = ["", f"{'Total':<16} {total:>16} {total * size >> 20:>17}"]
-    report = Report([Table("summary", _SUMMARY, rows, footer=footer)])
+    report = Report([_SUMMARY.table(rows, footer=footer)])
     if args.verbose:
         kinds = [
             (kind.title, kind.bucket, *amounts(counted.kinds[name]), name)
@@ -72,9 +91,9 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             (one.what, one.pages, one.pages * size >> 20, one.within, one.pages * size)
             for one in counters(kernel.prog, counted.kinds)
         ]
-        report.tables.append(Table("kinds", _KINDS, kinds))
+        report.tables.append(_KINDS.table(kinds))
         if own:
-            report.tables.append(Table("counters", _COUNTERS, own))
+            report.tables.append(_COUNTERS.table(own))
         reader = Reader(kernel)
         arc = cache(reader)
         if arc is not None:
@@ -101,7 +120,15 @@ def _count(array: PageArray, remember: int) -> Counted:
 def _identity(counted: Counted, remember: int) -> Table:
     """Return the table of what the cache of mappings did."""
     hits, misses = counted.identity["hits"], counted.identity["misses"]
-    return Table("identity", _IDENTITY, [(hits + misses, hits, misses, remember)], style="record")
+    return _IDENTITY.table([(hits + misses, hits, misses, remember)], style="record")
+
+
+TOTALS = (
+    Column("pages", "count"),
+    Column("bytes", "bytes"),
+    Column("page_size", "bytes"),
+    Column("present_pages", "count", null="the kernel does not tell it", about="as the kernel counts them"),
+)
 
 
 COMMAND = Command(
@@ -123,6 +150,8 @@ and does not say which pages: the kinds above include them. With OpenZFS, -v als
 blocks are not counted.
 The line "Unknown" appears only if the dump lacks struct pages, or they are damaged.""",
     run=run,
+    tables=(_SUMMARY, _KINDS, _COUNTERS, ARC, _IDENTITY),
+    totals=TOTALS,
     arguments=(
         Argument(
             "-v", "--verbose", action="store_true", help="also Linux's own kinds of pages, and statistics of the cache"

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 from drgnext.commands.findstack import chosen
 from drgnext.kernel.stacks.threads import kernel_threads
 from drgnext.kernel.system.mounts import mounts
@@ -15,14 +15,18 @@ from drgnext.kernel.system.reading import Reader
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-COLUMNS = (
-    Column("source", width=12),
-    Column("target", width=24),
-    Column("type", width=10),
-    Column("options"),
-    Column("device", hidden=True),
-    Column("superblock", "address", hidden=True),
-    Column("mount", "address", hidden=True),
+COLUMNS = Schema(
+    "mounts",
+    "a mount that the task sees",
+    (
+        Column("source", width=12),
+        Column("target", width=24),
+        Column("type", width=10),
+        Column("options"),
+        Column("device", hidden=True, about="major:minor"),
+        Column("superblock", "address", hidden=True),
+        Column("mount", "address", hidden=True),
+    ),
 )
 
 
@@ -38,7 +42,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         else:
             reader.note("the task has ended, and has no mounts")
     notes = [*dict.fromkeys(threads.notes), *reader.notes]
-    return Report([Table("mounts", COLUMNS, rows)], notes=notes, totals={"mounts": len(rows)})
+    return Report([COLUMNS.table(rows)], notes=notes, totals={"mounts": len(rows)})
 
 
 COMMAND = Command(
@@ -47,6 +51,8 @@ COMMAND = Command(
     description="""These are the mounts that TASK (address, pid or name; init by default) can reach. Options that
 only the file system knows are not shown.""",
     run=run,
+    tables=(COLUMNS,),
+    totals=(Column("mounts", "count"),),
     arguments=(Argument("task", metavar="TASK", nargs="?", help="whose mounts (default: those of init)"),),
     requires=(KERNEL,),
     examples=(("mounts", "the mounts of the machine"), ("mounts 1234", "those in a container")),

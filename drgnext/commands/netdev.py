@@ -8,35 +8,39 @@ from typing import TYPE_CHECKING
 
 from dmods.base.dataclass import replace
 from dmods.command import KERNEL, Command
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 from drgnext.kernel.system.netdevs import COUNTERS, devices
 from drgnext.kernel.system.reading import Reader
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-COLUMNS = (
-    Column("name", width=8),
-    Column("state", width=5),
-    Column("mtu", "count", width=5),
-    Column("rx_packets", "count", title="RX PKTS"),
-    Column("rx_bytes", "size", title="RX"),
-    Column("tx_packets", "count", title="TX PKTS"),
-    Column("tx_bytes", "size", title="TX"),
-    Column("dropped", "count", title="DROPS"),
-    Column("queued", "count"),
-    Column("addresses", title="ADDRESSES"),
-    Column("ipv4", hidden=True),
-    Column("index", "count", hidden=True),
-    Column("namespace", "count", title="NETNS", hidden=True),
-    Column("ipv6", hidden=True),
-    Column("hardware", hidden=True),
-    Column("rx_dropped", "count", hidden=True),
-    Column("tx_dropped", "count", hidden=True),
-    Column("rx_errors", "count", hidden=True),
-    Column("tx_errors", "count", hidden=True),
-    Column("complete", hidden=True),
-    Column("net_device", "address", hidden=True),
+COLUMNS = Schema(
+    "devices",
+    "a network device",
+    (
+        Column("name", width=8),
+        Column("state", width=5),
+        Column("mtu", "count", width=5),
+        Column("rx_packets", "count", title="RX PKTS", null="the kernel does not count it for this device"),
+        Column("rx_bytes", "size", title="RX", null="the kernel does not count it for this device"),
+        Column("tx_packets", "count", title="TX PKTS", null="the kernel does not count it for this device"),
+        Column("tx_bytes", "size", title="TX", null="the kernel does not count it for this device"),
+        Column("dropped", "count", title="DROPS", about="received and sent"),
+        Column("queued", "count", about="packets that wait to be sent"),
+        Column("addresses", title="ADDRESSES", about="all, with spaces between"),
+        Column("ipv4", "texts", hidden=True),
+        Column("index", "count", hidden=True, about="the number of the device"),
+        Column("namespace", "count", title="NETNS", hidden=True, about="the inode of the network namespace"),
+        Column("ipv6", "texts", hidden=True),
+        Column("hardware", hidden=True),
+        Column("rx_dropped", "count", hidden=True, null="the kernel does not count it for this device"),
+        Column("tx_dropped", "count", hidden=True, null="the kernel does not count it for this device"),
+        Column("rx_errors", "count", hidden=True, null="the kernel does not count it for this device"),
+        Column("tx_errors", "count", hidden=True, null="the kernel does not count it for this device"),
+        Column("complete", "flag", hidden=True, about="false where the driver keeps counters of its own"),
+        Column("net_device", "address", hidden=True),
+    ),
 )
 
 
@@ -73,7 +77,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         if not one.sure:
             unsure.append(one.name)
     count = len({one.namespace for one in found})
-    report = Report([Table("devices", with_namespaces(COLUMNS, count), rows)])
+    report = Report([COLUMNS.table(rows, with_namespaces(COLUMNS.columns, count))])
     report.totals.update(devices=len(found), namespaces=count)
     report.notes += reader.notes
     if unsure:
@@ -95,6 +99,8 @@ COMMAND = Command(
 /proc/PID/ns/net has it; it is shown where there is more than one. The figures are those that /proc/net/dev shows, as
 far as the kernel itself counts them: a note names the devices whose drivers keep their own counters.""",
     run=run,
+    tables=(COLUMNS,),
+    totals=(Column("devices", "count"), Column("namespaces", "count")),
     requires=(KERNEL,),
     examples=(("netdev", "is the link up, and what was dropped?"),),
 )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods._engine import disassemble
 from dmods.command import BARE_KERNEL, KERNEL, Argument, Command
-from dmods.report import Column, Report, Table, Value
-from drgnext.commands._bare_panicinfo import bare_report
-from drgnext.commands._from_notes import Noted, noted_registers, printed_frames, who_died
+from dmods.report import Column, Report, Schema, Table, Value
+from drgnext.commands._bare_panicinfo import LOG, bare_report
+from drgnext.commands._from_notes import CPUS, LOG_FRAMES, PANICINFO, Noted, noted_registers, printed_frames, who_died
 from drgnext.commands._stacks import gap_notes
 from drgnext.kernel.crash import modules, operand
 from drgnext.kernel.crash.first_fault import Place
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
 
-Fact = tuple[Column, Value]
+Fact = tuple[str, Value]
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
@@ -44,13 +44,12 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     noted = _from_notes(kernel, known, cause)
     facts = [*_who(cause), *_what(known, cause), *_trap(known, cause), *noted.facts]
     facts += [
-        (Column("tainted"), modules.tainted(known.prog)),
-        (Column("modules"), modules.summary(loaded)),
-        (Column("kernel"), modules.release(known.prog)),
+        ("tainted", modules.tainted(known.prog)),
+        ("modules", modules.summary(loaded)),
+        ("kernel", modules.release(known.prog)),
     ]
-    facts = [(column, value) for column, value in facts if value is not None]
-    columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
-    table = Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")
+    facts = [(name, value) for name, value in facts if value is not None]
+    table = PANICINFO.record(facts)
     tables = [table, *noted.tables, *_first_fault(known, cause)]
     gaps: list[str] = []
     if cause.stack is not None:
@@ -60,28 +59,62 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             left = len(probes) - MOST_TRACERS
             footer = [f"... (and {left} more)"] if left > 0 else []
             title = "tracing, because the stack goes through it:"
-            tables.append(Table("tracing", TRACING, probes[:MOST_TRACERS], title=title, footer=footer))
+            tables.append(TRACING.table(probes[:MOST_TRACERS], title=title, footer=footer))
     if args.verbose:
         rows = [(one.name, one.address, one.size, one.taints) for one in loaded]
-        tables.append(Table("modules", MODULES, rows))
+        tables.append(MODULES.table(rows))
     return Report(tables, notes=[*known.notes, *cause.notes, *noted.notes, *gaps, *notes])
 
 
 MOST_TRACERS = 50
 
-TRACING = (
-    Column("kind", width=9),
-    Column("address", "address", width=16),
-    Column("where"),
-    Column("calls"),
-    Column("how"),
-    Column("on_stack", title="ON STACK"),
+TRACING = Schema(
+    "tracing",
+    "a probe or a program that traces the kernel",
+    (
+        Column("kind", width=9),
+        Column("address", "address", width=16),
+        Column("where"),
+        Column("calls"),
+        Column("how"),
+        Column("on_stack", "flag", title="ON STACK"),
+    ),
+    when="where the stack goes through one",
 )
-MODULES = (
-    Column("module", width=24),
-    Column("address", "address", width=16),
-    Column("size", "bytes"),
-    Column("taints"),
+MODULES = Schema(
+    "modules",
+    "a module that is loaded",
+    (
+        Column("module", width=24),
+        Column("address", "address", width=16),
+        Column("size", "bytes"),
+        Column("taints", about="letters, or empty"),
+    ),
+    when="with -v",
+)
+
+_KNOWN = "where it is known"
+_SURVIVED = "where the kernel survived a fault before"
+_FIRST_FAULT = Schema(
+    "first_fault",
+    "the first fault, as the log has it",
+    (
+        Column("time", about="since boot, as text"),
+        Column("message"),
+        Column("details", when=_KNOWN),
+        Column("cpu", "count", when=_KNOWN),
+        Column("name", when=_KNOWN),
+        Column("pid", "count", when=_KNOWN),
+        Column("where", when=_KNOWN),
+        Column("source", when=_KNOWN),
+    ),
+    when=_SURVIVED,
+)
+_FIRST_FAULT_FRAMES = Schema(
+    "first_fault_frames",
+    "a frame that the kernel printed then",
+    (Column("where"), Column("source", about="or empty")),
+    when=_SURVIVED,
 )
 
 
@@ -90,11 +123,11 @@ def _who(cause: Cause) -> list[Fact]:
     task, death = cause.task, cause.told.death
     cpu = death.cpu if cause.cpu is None and death is not None else cause.cpu
     return [
-        (Column("cpu", "count"), cpu),
-        (Column("thread", "address", width=16), task.address if task else None),
-        *([(Column("name"), task.comm), (Column("pid", "count"), task.pid)] if task else who_died(death)[1:]),
-        (Column("message"), cause.told.message or (SENTENCES[cause.died] if cause.told.panic is None else None)),
-        (Column("panic"), cause.told.panic if cause.told.panic != cause.told.message else None),
+        ("cpu", cpu),
+        ("thread", task.address if task else None),
+        *([("name", task.comm), ("pid", task.pid)] if task else who_died(death)[1:]),
+        ("message", cause.told.message or (SENTENCES[cause.died] if cause.told.panic is None else None)),
+        ("panic", cause.told.panic if cause.told.panic != cause.told.message else None),
     ]
 
 
@@ -115,17 +148,17 @@ def _what(known: Threads, cause: Cause) -> list[Fact]:
     """Return the facts about the cause: details, address, trap or caller."""
     trap = cause.trap
     facts: list[Fact] = [
-        (Column("details"), "; ".join(cause.told.details) or None),
-        (Column("address", "address", width=16), _address(known, cause)),
+        ("details", "; ".join(cause.told.details) or None),
+        ("address", _address(known, cause)),
     ]
     if trap is not None and trap.trap is not None:
-        facts.append((Column("trap"), happened(known, trap.trap)))
-        facts.append((Column("pt_regs", "address", width=16), trap.trap.address))
+        facts.append(("trap", happened(known, trap.trap)))
+        facts.append(("pt_regs", trap.trap.address))
     if trap is None or trap.trap is None or not is_exception(known, trap.trap):
-        facts.append((Column("called_by", title="called by"), _place(known, cause.caller)))
+        facts.append(("called_by", _place(known, cause.caller)))
     if cause.stack is not None:
         runs = [repeated(known, cause.stack.frames, run) for run in recursions(cause.stack.frames)]
-        facts.append((Column("recursion"), "; ".join(runs) or None))
+        facts.append(("recursion", "; ".join(runs) or None))
     return facts
 
 
@@ -135,22 +168,20 @@ def _first_fault(known: Threads, cause: Cause) -> list[Table]:
     if first is None:
         return []
     facts: list[Fact] = [
-        (Column("time"), f"{first.time:.6f} s"),
-        (Column("message"), first.message),
-        (Column("details"), "; ".join(first.details) or None),
-        (Column("cpu", "count"), first.cpu),
-        (Column("name"), first.comm),
-        (Column("pid", "count"), first.pid),
-        (Column("where"), str(first.pc) if first.pc is not None else None),
-        (Column("source"), _line(known, first.pc, True) if first.pc is not None else None),
+        ("time", f"{first.time:.6f} s"),
+        ("message", first.message),
+        ("details", "; ".join(first.details) or None),
+        ("cpu", first.cpu),
+        ("name", first.comm),
+        ("pid", first.pid),
+        ("where", str(first.pc) if first.pc is not None else None),
+        ("source", _line(known, first.pc, True) if first.pc is not None else None),
     ]
-    facts = [(Column(c.name, c.kind, c.width, c.name), value) for c, value in facts if value is not None]
-    columns, values = [column for column, _value in facts], tuple(value for _column, value in facts)
     title = "the first fault, which the kernel survived (from its log)"
     rows = [(str(place), _line(known, place, False) or "") for place in first.frames]
     return [
-        Table("first_fault", columns, [values], style="record", title=title),
-        Table("first_fault_frames", (Column("where"), Column("source")), rows, style="plain"),
+        _FIRST_FAULT.record([(name, value) for name, value in facts if value is not None], title=title),
+        _FIRST_FAULT_FRAMES.table(rows, style="plain"),
     ]
 
 
@@ -178,26 +209,26 @@ def _trap(known: Threads, cause: Cause) -> list[Fact]:
     """Return the registers of the trap and the code there. Without a trap, return what the log says."""
     frame = cause.trap
     if frame is None:
-        return [(Column("logged_pc", title="pc in the log"), cause.told.where)]
+        return [("logged_pc", cause.told.where)]
     facts: list[Fact] = [
         # A breakpoint saved the address behind it.
-        (Column("pc", "address", width=16), known.places.inside(frame)),
-        (Column("where"), known.places.describe(known.places.inside(frame))),
-        (Column("source"), _source(known, frame)),
-        (Column("instruction"), _instruction(known, known.places.inside(frame))),
+        ("pc", known.places.inside(frame)),
+        ("where", known.places.describe(known.places.inside(frame))),
+        ("source", _source(known, frame)),
+        ("instruction", _instruction(known, known.places.inside(frame))),
     ]
     if cause.called_from is not None:
         call = known.code.call_before(cause.called_from.pc)
         at = call[0] if call else cause.called_from.pc
         facts += [
-            (Column("call", "address", width=16), at),
-            (Column("call_where", title="call from"), known.places.describe(at)),
-            (Column("call_source", title="call source"), _source(known, cause.called_from)),
-            (Column("call_instruction", title="call instruction"), named(known, call[1]) if call else None),
-            (Column("jumped_by", title="jumped by"), jumper(known, call[1], frame.pc) if call else None),
+            ("call", at),
+            ("call_where", known.places.describe(at)),
+            ("call_source", _source(known, cause.called_from)),
+            ("call_instruction", named(known, call[1]) if call else None),
+            ("jumped_by", jumper(known, call[1], frame.pc) if call else None),
         ]
     facts += [
-        (Column(name, "address", width=16), frame.registers[name])
+        (name, frame.registers[name])
         for name in known.machine.registers
         if name in frame.registers and name != "pc"  # arm64's pc is above
     ]
@@ -241,6 +272,7 @@ COMMAND = Command(
         "all of these are listed. Without vmlinux and BTF, panicinfo shows the log and VMCOREINFO."
     ),
     run=run,
+    tables=(PANICINFO, CPUS, LOG_FRAMES, _FIRST_FAULT, _FIRST_FAULT_FRAMES, TRACING, MODULES, LOG),
     arguments=(
         Argument(
             "-v",

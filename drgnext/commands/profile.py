@@ -10,8 +10,10 @@ from dmods.commands._profile import (
     FORMS_HELP,
     OUTPUT_ARGUMENT,
     TOP_ARGUMENT,
+    TOTALS,
     VIEW_ARGUMENTS,
     check_view,
+    profile_tables,
     report_of,
 )
 from dmods.profile.forms import form
@@ -44,6 +46,8 @@ COMMAND = Command(
         "and all that it called allocated, as in pprof. Objects of caches without records are one row.\n\n" + FORMS_HELP
     ),
     run=run,
+    tables=profile_tables((FUNCTION, FILE, LIBRARY)),
+    totals=TOTALS,
     arguments=(
         *VIEW_ARGUMENTS,
         Argument(

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command, positive
-from dmods.report import Column, Report, Table, Value
-from drgnext.commands._oom import oom_tables
+from dmods.report import Column, Report, Schema, Value
+from drgnext.commands._oom import HOLDERS, KILLS, oom_tables
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.processes import STATES, Process, Processes
 from drgnext.kernel.system.reading import Reader
@@ -16,23 +16,27 @@ from drgnext.kernel.system.reading import Reader
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-COLUMNS = (
-    Column("pid", "count", width=7),
-    Column("ppid", "count", width=7),
-    Column("state", title="ST"),
-    Column("age", width=7),
-    Column("rss", "size", width=5),
-    Column("swap", "size", width=5),
-    Column("threads", "count", title="THR"),
-    Column("name", width=15),
-    Column("wchan"),
-    Column("task", "address", hidden=True),
-    Column("tgid", "count", hidden=True),
-    Column("uid", "count", hidden=True),
-    Column("cpu", "count", hidden=True),
-    Column("on_cpu", hidden=True),
-    Column("kernel_thread", hidden=True),
-    Column("age_ns", "count", hidden=True),
+COLUMNS = Schema(
+    "processes",
+    "a process, or a thread with -T or -S",
+    (
+        Column("pid", "count", width=7),
+        Column("ppid", "count", width=7, about="the parent"),
+        Column("state", title="ST", about="a letter, as ps(1) has it"),
+        Column("age", width=7, null="it is not known", about="in words: the time in this state"),
+        Column("rss", "size", width=5, null="it is a kernel thread"),
+        Column("swap", "size", width=5, null="it is a kernel thread"),
+        Column("threads", "count", title="THR"),
+        Column("name", width=15),
+        Column("wchan", about="the function that it sleeps in, or empty"),
+        Column("task", "address", hidden=True),
+        Column("tgid", "count", hidden=True),
+        Column("uid", "count", hidden=True, null="it is not known"),
+        Column("cpu", "count", hidden=True, null="it is not known"),
+        Column("on_cpu", "flag", hidden=True),
+        Column("kernel_thread", "flag", hidden=True),
+        Column("age_ns", "ns", hidden=True, null="it is not known"),
+    ),
 )
 
 
@@ -51,7 +55,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     rows = [row(one) for one in found[: args.top]]
     text = ", ".join(f"{states[letter]} {letter}" for letter in STATES if states[letter])
     footer = ["", f"{sum(states.values())} {'threads' if args.threads or args.state else 'processes'}: {text}"]
-    report = Report([Table("processes", COLUMNS, rows, footer=footer)])
+    report = Report([COLUMNS.table(rows, footer=footer)])
     if not args.state:
         report.tables += oom_tables(processes, everything)
     report.totals.update(
@@ -82,6 +86,15 @@ def _letters(text: str) -> str:
     return text
 
 
+TOTALS = (
+    Column("processes", "count"),
+    Column("listed", "count", about="before --top"),
+    Column("rss", "bytes"),
+    Column("swap", "bytes"),
+    Column("states", "named_counts", about="by letter"),
+)
+
+
 COMMAND = Command(
     name="ps",
     summary="processes: state and for how long, memory, swap, and the function that each sleeps in",
@@ -96,6 +109,8 @@ Where the log has calls of the OOM killer, two more tables follow. The first say
 (or nobody, before a panic), whose limit was hit, and who had most memory then. The second says who has most memory in
 the dump, and the lowest limit of a memory cgroup above it.""",
     run=run,
+    tables=(COLUMNS, KILLS, HOLDERS),
+    totals=TOTALS,
     arguments=(
         Argument("-T", "--threads", action="store_true", help="a row for each thread"),
         Argument("-S", "--state", metavar="STATES", type=_letters, help="threads in these states, oldest first: D, RD"),

@@ -8,7 +8,7 @@ from dmods._engine import KeptObject
 from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.errors import ASK_WHATIS, UsageError
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from drgnext.commands._slabs import LARGE, address_asked, cache_name, objects_of
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.caches import SlabCacheInfo
@@ -17,31 +17,60 @@ from drgnext.kernel.slabs.retained import KernelRetained, kernel_retained
 
 _TOP = 10
 
-_CACHES = (
-    Column("cache", width=24),
-    Column("object_size", "bytes", width=7, title="OBJSIZE"),
-    Column("bytes", "bytes", width=12, title="KEPT BYTES"),
-    Column("leaked_bytes", "bytes", title="BY LEAKED"),
+_CACHES = Schema(
+    "caches",
+    "a slab cache",
+    (
+        Column("cache", width=24),
+        Column("object_size", "bytes", width=7, title="OBJSIZE", null="it is kmalloc-large"),
+        Column("bytes", "bytes", width=12, title="KEPT BYTES", about="what its objects keep alive"),
+        Column("leaked_bytes", "bytes", title="BY LEAKED", about="what its leaked objects keep alive"),
+    ),
+    when="without CACHE and ADDR",
 )
-_RETAINED = (
-    Column("address", "address", title="keeps alive"),
-    Column("cache", title="  an object of"),
-    Column("size", "bytes", title="  its own bytes"),
-    Column("count", "count", title="  objects, itself included"),
-    Column("bytes", "bytes", title="  bytes of all"),
-    Column("leaked", title="  leaked"),
+_RETAINED = Schema(
+    "retained",
+    "the object",
+    (
+        Column("address", "address", title="keeps alive"),
+        Column("cache", title="  an object of"),
+        Column("size", "bytes", title="  its own bytes"),
+        Column("count", "count", title="  objects, itself included"),
+        Column("bytes", "bytes", title="  bytes of all"),
+        Column("leaked", title="  leaked", about="yes or no"),
+    ),
+    when="with ADDR",
 )
-_SUMS = (
-    Column("bytes", "bytes", width=12),
-    Column("count", "count", title="OBJECTS"),
-    Column("cache"),
+_SUMS = Schema(
+    "caches",
+    "a slab cache of the objects that it keeps alive",
+    (
+        Column("bytes", "bytes", width=12),
+        Column("count", "count", title="OBJECTS"),
+        Column("cache"),
+    ),
+    when="with ADDR",
 )
-_OBJECTS = (
-    Column("address", "address", width=16),
-    Column("size", "bytes"),
-    Column("count", "count", title="KEEPS"),
-    Column("bytes", "bytes", title="KEPT BYTES"),
-    Column("cache"),
+_OBJECTS = Schema(
+    "objects",
+    "an object of the cache that keeps much alive",
+    (
+        Column("address", "address", width=16),
+        Column("size", "bytes"),
+        Column("count", "count", title="KEEPS", about="what it keeps alive, itself included"),
+        Column("bytes", "bytes", title="KEPT BYTES", about="what it keeps alive, itself included"),
+        Column("cache"),
+    ),
+    when="with CACHE",
+)
+
+_BELOW = Schema("below", "one of the largest objects directly below it", _OBJECTS.columns, when="with ADDR")
+_ABOVE = Schema("above", "an object that keeps it alive, from the inside out", _OBJECTS.columns, when="with ADDR")
+TOTALS = (
+    Column("caches", "count", when="without CACHE and ADDR"),
+    Column("objects", "count", when="with CACHE"),
+    Column("count", "count", when="with ADDR", about="objects that it keeps alive"),
+    Column("bytes", "bytes", when="with ADDR"),
 )
 
 
@@ -68,7 +97,7 @@ def _caches(found: KernelRetained, top: int, report: Report) -> None:
         (cache_name(row.cache), row.cache.object_size if row.cache else None, row.held, row.leaked)
         for row in caches[:top]
     ]
-    report.tables.append(Table("caches", _CACHES, rows))
+    report.tables.append(_CACHES.table(rows))
     report.totals["caches"] = len(caches)
     _cut(len(caches), top, "caches", report)
 
@@ -76,7 +105,7 @@ def _caches(found: KernelRetained, top: int, report: Report) -> None:
 def _largest(found: KernelRetained, cache: SlabCacheInfo | None, top: int, report: Report) -> None:
     rows = found.tree.largest(cache.number if cache is not None else None, top)
     title = f"objects of {cache_name(cache)} that keep most alive"
-    report.tables.append(Table("objects", _OBJECTS, _rows(found.slabs, rows), title=title))
+    report.tables.append(_OBJECTS.table(_rows(found.slabs, rows), title=title))
     report.totals["objects"] = len(rows)
 
 
@@ -87,20 +116,20 @@ def _object(found: KernelRetained, address: int, top: int, report: Report) -> No
     first = chain[0]
     name = cache_name(found.slabs.cache(first.cache))
     row = (first.address, name, first.size, first.count, first.bytes, "yes" if first.leaked else "no")
-    report.tables.append(Table("retained", _RETAINED, [row], style="record"))
+    report.tables.append(_RETAINED.table([row], style="record"))
     sums = found.caches_of(address)
     rows: list[tuple[Value, ...]] = [
         (one.bytes, one.count, cache_name(found.slabs.cache(one.cache))) for one in sums[:top]
     ]
-    report.tables.append(Table("caches", _SUMS, rows, title="of these caches"))
+    report.tables.append(_SUMS.table(rows, title="of these caches"))
     _cut(len(sums), top, "caches", report)
     below = found.tree.below(address, top)
     if below:
         title = "the largest parts directly below it"
-        report.tables.append(Table("below", _OBJECTS, _rows(found.slabs, below), title=title))
+        report.tables.append(_BELOW.table(_rows(found.slabs, below), title=title))
     if len(chain) > 1:
         title = "kept alive by, from the inside out"
-        report.tables.append(Table("above", _OBJECTS, _rows(found.slabs, chain[1 : top + 1]), title=title))
+        report.tables.append(_ABOVE.table(_rows(found.slabs, chain[1 : top + 1]), title=title))
     report.totals.update(count=first.count, bytes=first.bytes)
 
 
@@ -126,6 +155,8 @@ COMMAND = Command(
         "several structures share. Such an object keeps little more than itself alive."
     ),
     run=run,
+    tables=(_CACHES, _OBJECTS, _RETAINED, _SUMS, _BELOW, _ABOVE),
+    totals=TOTALS,
     arguments=(
         Argument("--top", type=positive, default=_TOP, metavar="N", help=f"N lines in each table ({_TOP})"),
         Argument("what", nargs="?", metavar="CACHE|ADDR", help="the objects of this cache, or the object there"),

@@ -9,24 +9,39 @@ from typing import Optional
 from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.heap.verdict import NO_VERDICT
-from dmods.report import Column, Report, Table, Value, Verdict
+from dmods.report import Column, Report, Schema, Value, Verdict
 from drgnext.commands._slabs import LARGE, cache_name, objects_of, sentence
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.callers import KernelCallers
 from drgnext.kernel.slabs.objects import Object, SlabObjects
 from drgnext.kernel.slabs.tracks import Tracks
 
-_FAULTS = (
-    Column("cache", width=16),
-    Column("object", "address", width=16),
-    Column("fault"),
-    Column("culprit", "address", width=16),
-    Column("kind", hidden=True),
-    Column("at", "address", hidden=True),
-    Column("length", "bytes", hidden=True),
-    Column("found", hidden=True),
+_FAULTS = Schema(
+    "faults",
+    "damage",
+    (
+        Column("cache", width=16),
+        Column("object", "address", width=16, null="it belongs to no object"),
+        Column("fault"),
+        Column(
+            "culprit",
+            "address",
+            width=16,
+            null="it is not known",
+            about="the object that was likely written beyond its end",
+        ),
+        Column("kind", hidden=True, about="a name for scripts"),
+        Column("at", "address", hidden=True, null="it is not known"),
+        Column("length", "bytes", hidden=True, null="it is damage of a list or a count"),
+        Column("found", hidden=True, null="it is damage of a list or a count", about="hexadecimal digits"),
+    ),
 )
-_WHO = (Column("object", "address", width=16), Column("who"))
+_WHO = Schema(
+    "who",
+    "who allocated or freed a culprit",
+    (Column("object", "address", width=16), Column("who")),
+    when="where that was recorded",
+)
 _MOST = 64  # culprits that are named
 _SHOWN = 8  # bytes that are shown
 
@@ -56,7 +71,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     if args.cache is not None:
         rows = [row for row in rows if row[0] == args.cache]
     found = len(rows)
-    report = Report([Table("faults", _FAULTS, rows[: args.top])], notes=list(slabs.notes))
+    report = Report([_FAULTS.table(rows[: args.top])], notes=list(slabs.notes))
     count = len(guarded_rows) + len(broken) + damage_count + over_count
     guarded = sum(bool(cache.flags & {"RED_ZONE", "POISON"}) for cache in slabs.caches)
     if not guarded:
@@ -70,7 +85,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     lost = _lost(slabs, missing)
     culprits = list(_culprits(kernel, slabs, rows[: args.top]))
     if culprits:
-        report.tables.append(Table("who", _WHO, culprits, style="plain", title="who used them last"))
+        report.tables.append(_WHO.table(culprits, style="plain", title="who used them last"))
     if not found and args.cache is None:
         where = f"{sum(one.slabs for one in slabs.usage())} slabs"
         report.tables[0].footer = [f"no damage in what the dump has of {where}" if lost else f"no damage in {where}"]
@@ -165,6 +180,9 @@ COMMAND = Command(
         "Exit status 4 means that no verdict is possible: nothing is damaged, and the dump lacks pages of slabs."
     ),
     run=run,
+    tables=(_FAULTS, _WHO),
+    totals=(Column("faults", "count"), Column("guarded_caches", "count", about="with red zones or poison")),
+    verdict=True,
     arguments=(
         Argument("--top", metavar="N", type=positive, help="only the first N"),
         Argument("cache", nargs="?", metavar="CACHE", help="only this cache"),

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command, positive
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from drgnext.commands.findstack import chosen
 from drgnext.commands.netdev import with_namespaces
 from drgnext.kernel.stacks.threads import kernel_threads
@@ -18,22 +18,45 @@ from drgnext.kernel.system.sockets import STATES, Socket, Sockets
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-COLUMNS = (
-    Column("protocol", title="PROTO"),
-    Column("state", width=10),
-    Column("received", "count", title="RECV", width=5),
-    Column("sent", "count", title="SEND", width=5),
-    Column("idle", width=5),
-    Column("local"),
-    Column("remote"),
-    Column("held_by", title="HELD BY"),
-    Column("held", hidden=True),
-    Column("owners", hidden=True),
-    Column("idle_ns", "count", hidden=True),
-    Column("memory", "bytes", hidden=True),
-    Column("inode", "count", hidden=True),
-    Column("namespace", "count", title="NETNS", hidden=True),
-    Column("sock", "address", hidden=True),
+OWNER = Schema(
+    "owner", "a process that has the socket open", (Column("pid", "count"), Column("name"), Column("fd", "count"))
+)
+COLUMNS = Schema(
+    "sockets",
+    "a socket",
+    (
+        Column("protocol", title="PROTO"),
+        Column("state", width=10),
+        Column(
+            "received",
+            "count",
+            title="RECV",
+            width=5,
+            null="the protocol does not count it",
+            about="bytes not read; for a listener, connections that wait",
+        ),
+        Column(
+            "sent",
+            "count",
+            title="SEND",
+            width=5,
+            null="the protocol does not count it",
+            about="bytes not acknowledged; for a listener, connections that may wait",
+        ),
+        Column("idle", width=5, null="it is not known", about="in words"),
+        Column("local"),
+        Column("remote"),
+        Column(
+            "held_by", title="HELD BY", about="pid, name and file number of the first process, or why no process has it"
+        ),
+        Column("held", hidden=True, about="how it is held"),
+        Column("owners", "objects", hidden=True, fields=OWNER),
+        Column("idle_ns", "ns", hidden=True, null="it is not known"),
+        Column("memory", "bytes", hidden=True, null="it is not known"),
+        Column("inode", "count", hidden=True),
+        Column("namespace", "count", title="NETNS", hidden=True, about="the inode of the network namespace"),
+        Column("sock", "address", hidden=True),
+    ),
 )
 
 
@@ -54,7 +77,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     rows = [_row(one) for one in found[: args.top]]
     spaces = len({one.namespace for one in found})
     report = Report(
-        [Table("sockets", with_namespaces(COLUMNS, spaces), rows, footer=[] if rows else ["no such socket"])]
+        [COLUMNS.table(rows, with_namespaces(COLUMNS.columns, spaces), footer=[] if rows else ["no such socket"])]
     )
     states = Counter(f"{one.protocol} {one.state}" for one in found)
     report.totals.update(sockets=len(found), states=dict(states), held=dict(Counter(one.held for one in found)))
@@ -84,6 +107,13 @@ def _state(text: str) -> str:
     return name
 
 
+TOTALS = (
+    Column("sockets", "count"),
+    Column("states", "named_counts", about="by protocol and state"),
+    Column("held", "named_counts", about="by `held`"),
+)
+
+
 COMMAND = Command(
     name="sockets",
     summary="sockets: state, unread and unsent bytes, addresses, and the process that holds each, or why nobody does",
@@ -101,6 +131,8 @@ that no process has open is one of these:
 NETNS is the number of the network namespace; it is shown where the sockets are of more than one.
 Sockets of other families (netlink, packet) are found only through the processes that have them open.""",
     run=run,
+    tables=(COLUMNS,),
+    totals=TOTALS,
     arguments=(
         Argument("task", metavar="TASK", nargs="?", help="only those of this process: address, pid or name"),
         Argument("-S", "--state", type=_state, metavar="STATE", help="only those in this state: CLOSE_WAIT, ..."),

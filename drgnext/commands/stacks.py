@@ -12,7 +12,7 @@ from dmods.base.progress import Progress
 from dmods.command import Command
 from dmods.commands._stack_arguments import chosen_frames, limit_argument
 from dmods.process.shapes import STACK_COLUMNS
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
@@ -22,17 +22,21 @@ from drgnext.kernel.stacks.threads import Threads, kernel_threads
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-SUMMARY = (
-    Column("number", "count", width=5, title="STACK"),
-    Column("count", "count", width=5),
-    Column("tasks"),
-    Column("top"),
-    Column("pids", hidden=True),
-    *STACK_COLUMNS,
-    Column("end", hidden=True),
-    Column("gaps", "count", hidden=True),
+SUMMARY = Schema(
+    "stacks",
+    "tasks with the same stack",
+    (
+        Column("number", "count", width=5, title="STACK"),
+        Column("count", "count", width=5),
+        Column("tasks", about="names and pids"),
+        Column("top"),
+        Column("pids", "counts", hidden=True),
+        *STACK_COLUMNS,
+        Column("end", hidden=True, about="why there are no more frames"),
+        Column("gaps", "count", hidden=True, about="places where frames are missing"),
+    ),
 )
-SHOWN = SUMMARY[:4]
+SHOWN = SUMMARY.columns[:4]
 _WIDEST = 60  # characters of tasks beside a stack in text
 FRAMES = (Column("pc", "address", width=16), Column("where"), Column("source"), Column("note"))
 
@@ -70,7 +74,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         for number, (shared, top, notes) in enumerate(zip(wanted, tops, remarks), 1)
     ]
     shown = [(number, count, _short(tasks), top) for number, count, tasks, top, *_hidden in rows]
-    tables = [Table("stacks", SHOWN, shown, only="text"), Table("stacks", SUMMARY, rows, only="json")]
+    tables = [Table("stacks", SHOWN, shown, only="text"), SUMMARY.table(rows, only="json")]
     for number, (shared, notes) in enumerate(zip(wanted, remarks), 1):
         frames: list[tuple[Value, ...]] = [
             (frame.pc, places.where(frame), places.source(frame) or "", note)
@@ -138,6 +142,8 @@ COMMAND = Command(
     summary="the unique kernel stacks of all tasks, the most common first",
     description="Tasks with the same pcs share a stack.",
     run=run,
+    tables=(SUMMARY,),
+    totals=(Column("stacks", "count"), Column("tasks", "count")),
     arguments=(
         *chosen_frames("nfs"),
         limit_argument(FRAME_LIMIT),

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Optional
 
 from dmods.command import KERNEL, Argument, Command, positive
-from dmods.report import Column, Report, Table
+from dmods.report import Column, Report, Schema
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.reading import Reader
 from drgnext.kernel.system.timers import timers
@@ -14,14 +14,18 @@ from drgnext.kernel.system.timers import timers
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-COLUMNS = (
-    Column("cpu", "count", width=3),
-    Column("expires", width=8),
-    Column("clock", width=9),
-    Column("timer", "address", width=16),
-    Column("function"),
-    Column("owner"),
-    Column("expires_ns", "count", hidden=True),
+COLUMNS = Schema(
+    "timers",
+    "a timer, the next to expire first",
+    (
+        Column("cpu", "count", width=3),
+        Column("expires", width=8, null="it is not known", about="in words: the time until then"),
+        Column("clock", width=9),
+        Column("timer", "address", width=16),
+        Column("function"),
+        Column("owner", about="the task that it wakes, or empty"),
+        Column("expires_ns", "ns", hidden=True, null="it is not known", about="negative where it is late"),
+    ),
 )
 
 
@@ -35,7 +39,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         for one in found[: args.top]
     ]
     late = sum(one.expires is not None and one.expires < 0 for one in found)
-    return Report([Table("timers", COLUMNS, rows)], notes=reader.notes, totals={"timers": len(found), "late": late})
+    return Report([COLUMNS.table(rows)], notes=reader.notes, totals={"timers": len(found), "late": late})
 
 
 def _until(left: Optional[int]) -> Optional[str]:
@@ -50,6 +54,8 @@ COMMAND = Command(
 expire first. A timer that is very late was held up: interrupts or softirqs were disabled on its CPU. A panic
 itself takes some ticks.""",
     run=run,
+    tables=(COLUMNS,),
+    totals=(Column("timers", "count"), Column("late", "count")),
     arguments=(Argument("--top", metavar="N", type=positive, help="only the first N"),),
     requires=(KERNEL,),
     examples=(("timers --top 20", "the next twenty"),),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from dmods.base.dataclass import replace
 from dmods.command import Argument, Command
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from drgnext.commands._stacks import TASK, gap_notes
 from drgnext.commands.findstack import MOST_TASKS, chosen
 from drgnext.kernel.crash.panic import trap_kind
@@ -19,15 +20,35 @@ from drgnext.kernel.stacks.traps import TrapFrame
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-FRAMES = (
-    Column("pt_regs", "address", width=16),
-    Column("stack_name", title="STACK"),
-    Column("trap"),
-    Column("pc", "address", width=16),
-    Column("where"),
-    Column("source"),
-    Column("found"),
-    Column("lie", title="other walkers"),
+FRAMES = Schema(
+    "trapframes",
+    "a pt_regs on the stacks of a task; each task has a table",
+    (
+        Column("pt_regs", "address", width=16),
+        Column("stack_name", title="STACK", null="it is on no stack that is known"),
+        Column("trap", null="it is not known"),
+        Column("pc", "address", width=16),
+        Column("where"),
+        Column("source", null="it is not known"),
+        Column("found"),
+        Column("lie", title="other walkers", about="what other walkers say there, or empty"),
+    ),
+)
+
+REGISTERS = Schema(
+    "registers",
+    "the registers in a pt_regs",
+    (
+        Column("pt_regs", "address", width=16),
+        Column("*", "address", width=16, null="this pt_regs does not have it", about="each register by its name"),
+    ),
+    when="with -v",
+)
+TOTALS = (
+    Column("thread", "address", about="the task_struct; the totals are those of the last task"),
+    Column("name"),
+    Column("pid", "count"),
+    Column("traps", "count"),
 )
 
 
@@ -43,7 +64,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             report.notes.append(f"{left} more trap frames are left over from before: -a shows them")
         report.notes += gap_notes(stack)
         title = f"trap frames of thread {task.address:x} ({task.comm}, pid {task.pid})"
-        report.tables.append(Table("trapframes", FRAMES, rows, title=title))
+        report.tables.append(FRAMES.table(rows, title=title))
         if args.verbose:
             report.tables.append(_registers(known, traps))
         report.totals.update({"thread": hex(task.address), "name": task.comm, "pid": task.pid, "traps": len(rows)})
@@ -116,9 +137,9 @@ def _past(frames: list[PlainFrame]) -> str:
 def _registers(known: Threads, traps: list[TrapFrame]) -> Table:
     """Return the table of all registers in the trap frames."""
     names = [name for name in known.machine.registers if any(name in trap.registers for trap in traps)]
-    columns = [Column("pt_regs", "address", width=16), *(Column(name, "address", width=16) for name in names)]
+    columns = [REGISTERS.columns[0], *(replace(REGISTERS.columns[1], name=name) for name in names)]
     rows = [(trap.address, *(trap.registers.get(name) for name in names)) for trap in traps]
-    return Table("registers", columns, rows, style="record")
+    return REGISTERS.table(rows, columns, style="record")
 
 
 COMMAND = Command(
@@ -131,6 +152,8 @@ COMMAND = Command(
         "every pc for a return address, names another function or line."
     ),
     run=run,
+    tables=(FRAMES, REGISTERS),
+    totals=TOTALS,
     arguments=(
         TASK,
         Argument("-a", "--all", action="store_true", help="also show trap frames left over from before"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dmods.command import BARE_KERNEL, KERNEL, Command
 from dmods.report import Report
+from dmods.triage.columns import TABLES, TOTALS
 from dmods.triage.details import Detail, details
 from dmods.triage.options import ARGUMENTS, DESCRIPTION, EXAMPLES, finished
 from drgnext.commands._details import kernel_parts
@@ -40,6 +41,8 @@ COMMAND = Command(
     summary="what happened to this kernel: a verdict on one screen, or a report in one HTML file",
     description=DESCRIPTION,
     run=run,
+    tables=TABLES,
+    totals=TOTALS,
     arguments=ARGUMENTS,
     requires=(KERNEL, BARE_KERNEL),
     examples=EXAMPLES,

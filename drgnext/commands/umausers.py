@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import cast
 
+from dmods.base.dataclass import replace
 from dmods.command import KERNEL, Argument, Command
 from dmods.commands._records import CALLER_ARGUMENTS, LINES
-from dmods.commands._users import ARGUMENTS, User, caller_key, groups_of, stack_key, users_report
+from dmods.commands._users import ARGUMENTS, TOTALS, User, caller_key, groups_of, stack_key, users_report, users_schema
 from dmods.report import Column, Report, Value
-from drgnext.commands._alloctags import tags_asked, tags_report
+from drgnext.commands._alloctags import SITE_GROUPS, SITES, TAG_TOTALS, tags_asked, tags_report
 from drgnext.commands._slabs import address_asked, cache_name, callers_asked, objects_of
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.callers import KernelCallers
@@ -25,6 +26,7 @@ _KEYS = {
     "library": Column("module"),
     "cache": Column("cache"),
 }
+_USERS = replace(users_schema(_KEYS), when="with --source tracks (the default where allocations were recorded)")
 
 
 TRACKS, TAGS = "tracks", "tags"
@@ -50,7 +52,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         address = address_asked(kernel, args.what)
         users = [user for user in users if callers.passes(user.stack, address)]
     groups = groups_of(users, _key_of(callers, args.by, args.depth))
-    report = users_report(args, callers, groups, everything, _KEYS[args.by])
+    report = users_report(args, callers, groups, everything, _USERS)
     report.notes += [*slabs.notes, *tracks.notes]
     return report
 
@@ -76,6 +78,8 @@ COMMAND = Command(
         "/proc/allocinfo would have shown them. --source tags asks for them where there are both."
     ),
     run=run,
+    tables=(_USERS, SITES, SITE_GROUPS),
+    totals=(*TOTALS, *TAG_TOTALS),
     arguments=(
         Argument(
             "--source",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from dmods.command import KERNEL, Argument, Command, positive
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Value
 from drgnext.kernel.stacks.threads import kernel_threads
 from drgnext.kernel.system.reading import Reader
 from drgnext.kernel.system.vmareas import areas
@@ -16,14 +16,22 @@ if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
 Key = TypeVar("Key")
-_SUMS = (Column("areas", "count", width=6), Column("bytes", "size", width=6), Column("pages", "count", width=8))
-KINDS = (Column("kind", width=10), *_SUMS)
-CALLERS = (
-    Column("kind", width=10),
-    *_SUMS,
-    Column("caller"),
-    Column("address", "address", hidden=True),
-    Column("largest", "address", hidden=True),
+_SUMS = (
+    Column("areas", "count", width=6),
+    Column("bytes", "size", width=6),
+    Column("pages", "count", width=8, about="that the areas own"),
+)
+KINDS = Schema("kinds", "a kind of area", (Column("kind", width=10), *_SUMS))
+CALLERS = Schema(
+    "callers",
+    "the code that asked for areas, the largest first",
+    (
+        Column("kind", width=10),
+        *_SUMS,
+        Column("caller", null="the kernel does not note it"),
+        Column("address", "address", hidden=True, null="the kernel does not note it"),
+        Column("largest", "address", hidden=True, about="where the largest area begins"),
+    ),
 )
 
 
@@ -60,7 +68,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         for (kind, caller), total in _sorted(callers.items())
     ]
     of_kinds = [(kind, *total.cells) for kind, total in _sorted(kinds.items())]
-    report = Report([Table("kinds", KINDS, of_kinds), Table("callers", CALLERS, rows[: args.top])])
+    report = Report([KINDS.table(of_kinds), CALLERS.table(rows[: args.top])])
     report.totals.update(
         areas=sum(total.areas for total in kinds.values()),
         bytes=sum(total.bytes for total in kinds.values()),
@@ -75,6 +83,9 @@ def _sorted(sums: Iterable[tuple[Key, Sum]]) -> list[tuple[Key, Sum]]:
     return sorted(sums, key=lambda one: (-one[1].bytes, str(one[0])))
 
 
+TOTALS = (Column("areas", "count"), Column("bytes", "bytes"), Column("pages", "count"), Column("callers", "count"))
+
+
 COMMAND = Command(
     name="vmalloc",
     summary="areas of vmalloc, vmap, ioremap and per-CPU memory, summed by the code that asked for them",
@@ -83,6 +94,8 @@ guard page, and ioremap maps devices. PAGES counts the pages of memory that the 
 of vm_map_ram() own no pages here: memstat -v counts the pages of the former as "per-CPU". The kernel does not note who
 called vm_map_ram(). `walk vmap` lists every area.""",
     run=run,
+    tables=(KINDS, CALLERS),
+    totals=TOTALS,
     arguments=(Argument("--top", metavar="N", type=positive, help="only the N callers with the most bytes"),),
     requires=(KERNEL,),
     examples=(("vmalloc --top 10", "who has most of the vmalloc space"),),

@@ -11,9 +11,9 @@ from dmods.base.hexdump import ROW
 from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.commands._records import stack_table, stack_values
-from dmods.commands._whatis_tables import DUMPED, answer_table, bytes_table, holders_table
-from dmods.process.shapes import STACK_COLUMNS, holder_value
-from dmods.report import Column, Report, Table, Value
+from dmods.commands._whatis_tables import ANSWER, BYTES, DUMPED, HOLDERS, answer_table, bytes_table, holders_table
+from dmods.process.shapes import STACK_COLUMNS, holder_value, stack_columns
+from dmods.report import Column, Report, Schema, Table, Value
 from drgnext.commands._slabs import address_asked, cache_name, objects_of, sentence
 from drgnext.expressions import value_of_variable
 from drgnext.kernel.dump.target import Kernel
@@ -24,24 +24,37 @@ from drgnext.kernel.slabs.percpu_symbols import PerCpuSymbols, PerCpuVariable
 from drgnext.kernel.slabs.places import Places
 from drgnext.kernel.slabs.tracks import Tracks
 
-_OBJECT = (
-    Column("object", "address", title="object"),
-    Column("size", "bytes", title="  bytes"),
-    Column("offset", title="  offset of the address in it"),
-    Column("cache", title="  cache"),
-    Column("slab", "address", title="  slab"),
-    Column("slot", "count", title="  number in its slab"),
-    Column("state", title="  state"),
-    Column("requested", "bytes", title="  bytes asked for"),
-    Column("allocated_by", title="  allocated by"),
-    Column("freed_by", title="  freed by"),
-    Column("bufctl", "address", title="  its record (bufctl)"),
-    *STACK_COLUMNS,
-    Column("free_stack", hidden=True),
-    Column("free_truncated", hidden=True),
+_OBJECT = Schema(
+    "object",
+    "the slab object",
+    (
+        Column("object", "address", title="object"),
+        Column("size", "bytes", title="  bytes"),
+        Column("offset", title="  offset of the address in it", about="hexadecimal"),
+        Column("cache", title="  cache", null="it is no object of kmalloc"),
+        Column("slab", "address", title="  slab"),
+        Column("slot", "count", title="  number in its slab"),
+        Column("state", title="  state"),
+        Column("requested", "bytes", title="  bytes asked for", null="nothing is recorded"),
+        Column("allocated_by", title="  allocated by", null="nothing is recorded"),
+        Column("freed_by", title="  freed by", null="it is not free, or nothing is recorded"),
+        Column("bufctl", "address", title="  its record (bufctl)", null="nothing is recorded"),
+        *STACK_COLUMNS,
+        *stack_columns("free_", "it is not free, or nothing is recorded"),
+    ),
+    when="where one is there",
 )
 
-_PER_CPU = (Column("cpu", "count"), Column("address", "address", width=16), Column("bytes", "bytes", hidden=True))
+_PER_CPU = Schema(
+    "percpu",
+    "the variable of a CPU",
+    (
+        Column("cpu", "count"),
+        Column("address", "address", width=16),
+        Column("bytes", "bytes", hidden=True, null="it is not known"),
+    ),
+    when="for a per-CPU variable",
+)
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
@@ -90,14 +103,10 @@ def _per_cpu(variable: PerCpuVariable) -> Report:
     """Return where each CPU has its own instance of a variable."""
     size = f" of {variable.size} bytes" if variable.size else ""
     lies = "lies in" if "+" in variable.name else "is"
-    said = Table(
-        "whatis",
-        (Column("kind", hidden=True), Column("sentence")),
-        [("percpu", f"{variable.name} {lies} a per-CPU variable{size}: each CPU has its own")],
-        style="plain",
-    )
+    sentence = f"{variable.name} {lies} a per-CPU variable{size}: each CPU has its own"
+    said = ANSWER.table([("percpu", sentence)], ANSWER.columns[1:], style="plain")
     rows = [(cpu, address, variable.size or None) for cpu, address in variable.addresses]
-    return Report([said, Table("percpu", _PER_CPU, rows)], totals={"cpus": len(rows)})
+    return Report([said, _PER_CPU.table(rows)], totals={"cpus": len(rows)})
 
 
 def _object(kernel: Kernel, slabs: SlabObjects, one: Object, address: int, orphans: dict[int, str]) -> Iterator[Table]:
@@ -131,8 +140,8 @@ def _object(kernel: Kernel, slabs: SlabObjects, one: Object, address: int, orpha
         *stack,
         *free_stack,
     )
-    columns = [replace(column, hidden=column.hidden or value is None) for column, value in zip(_OBJECT, row)]
-    yield Table("object", columns, [row], style="record")
+    columns = [replace(column, hidden=column.hidden or value is None) for column, value in zip(_OBJECT.columns, row)]
+    yield _OBJECT.table([row], columns, style="record")
     if freed is not None:
         yield stack_table(callers, freed.stack, "freed", "freed by", 8)
     if allocated is not None:
@@ -197,6 +206,8 @@ COMMAND = Command(
         "it. For a per-CPU variable, it shows the address of each possible CPU's copy."
     ),
     run=run,
+    tables=(ANSWER, _PER_CPU, _OBJECT, BYTES, HOLDERS),
+    totals=(Column("cpus", "count", when="for a per-CPU variable"),),
     arguments=(
         Argument("-n", "--most", type=positive, default=8, metavar="N", help="show up to N pointers to it (8)"),
         Argument("--dump", type=positive, metavar="N", help=f"show N bytes ({DUMPED}, or as many as the object has)"),

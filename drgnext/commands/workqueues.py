@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.command import KERNEL, Argument, Command
 from dmods.errors import UserError
-from dmods.report import Address, Column, Report, Table, Value
+from dmods.process.shapes import FRAME
+from dmods.report import Address, Column, Report, Schema, Table, Value
 from drgnext.commands._stacks import task_frames
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.threads import Threads
@@ -21,68 +22,103 @@ if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
     from drgnext.kernel.stacks.tasks import Task
 
-WORKS = (
-    Column("workqueue", width=16),
-    Column("pool", "count", width=4),
-    Column("cpus", width=5),
-    Column("state", width=9),
-    Column("age", title="FOR", width=7),
-    Column("count", "count", title="WORKS"),
-    Column("function", width=20),
-    Column("pid", "count", width=7),
-    Column("name", width=15),
-    Column("in"),
-    Column("work", "address", hidden=True),
-    Column("task", "address", hidden=True),
-    Column("task_state", hidden=True),
-    Column("task_age_ns", "count", hidden=True),
-    Column("age_ns", "count", hidden=True),
-    Column("age_exact", hidden=True),
-    Column("rescuer", hidden=True),
-    Column("description", hidden=True),
-    Column("behind", hidden=True),
-    Column("flusher", "count", hidden=True),
-    Column("stack", hidden=True),
+BEHIND = Schema(
+    "behind",
+    "works that must wait for the same worker",
+    (Column("function"), Column("works", "count"), Column("pid", "count", null="no task waits for them")),
 )
-QUEUES = (
-    Column("workqueue", width=16),
-    Column("pool", "count", width=4),
-    Column("cpus", width=5),
-    Column("active", "count"),
-    Column("most", "count", title="MAX"),
-    Column("in_flight", "count", title="IN FLIGHT"),
-    Column("pending", "count"),
-    Column("inactive", "count"),
-    Column("rescuer", "count", width=7),
-    Column("note"),
-    Column("flags", "count", hidden=True),
-    Column("references", "count", hidden=True),
-    Column("mayday", hidden=True),
-    Column("address", "address", hidden=True),
-    Column("pool_workqueue", "address", hidden=True),
+WORKS = Schema(
+    "works",
+    "a work in flight or one that waits",
+    (
+        Column("workqueue", width=16),
+        Column("pool", "count", width=4),
+        Column("cpus", width=5, about="of the pool"),
+        Column("state", width=9, about="in-flight, behind, pending or inactive"),
+        Column("age", title="FOR", width=7, null="it is not known", about="in words; `+` for at least"),
+        Column("count", "count", title="WORKS", about="works of this function"),
+        Column("function", width=20),
+        Column("pid", "count", width=7, null="no task is known"),
+        Column("name", width=15, null="no task is known"),
+        Column("in", null="the work is not in flight", about="the function that the worker sleeps in"),
+        Column("work", "address", hidden=True),
+        Column("task", "address", hidden=True, null="no worker runs it"),
+        Column("task_state", hidden=True, null="no worker runs it"),
+        Column("task_age_ns", "ns", hidden=True, null="no worker runs it, or it is not known"),
+        Column("age_ns", "ns", hidden=True, null="it is not known"),
+        Column(
+            "age_exact",
+            "flag",
+            hidden=True,
+            null="the work is not in flight",
+            about="false where it is at least so long",
+        ),
+        Column("rescuer", "flag", hidden=True),
+        Column("description", hidden=True, null="the work has no description"),
+        Column("behind", "objects", hidden=True, about="works that must wait for the same worker", fields=BEHIND),
+        Column("flusher", "count", hidden=True, null="no task waits for it"),
+        Column("stack", "objects", hidden=True, null="no worker runs it, or -v is not given", fields=FRAME),
+    ),
 )
-POOLS = (
-    Column("pool", "count", width=4),
-    Column("cpus", width=5),
-    Column("node", "count"),
-    Column("nice", "count", width=4),
-    Column("flags", width=7),
-    Column("workers", "count"),
-    Column("idle", "count"),
-    Column("waiting", "count"),
-    Column("since", title="BEGAN NONE FOR"),
-    Column("manager", "count"),
-    Column("since_ns", "count", hidden=True),
-    Column("bits", "count", hidden=True),
-    Column("address", "address", hidden=True),
+QUEUES = Schema(
+    "queues",
+    "a part of a workqueue",
+    (
+        Column("workqueue", width=16),
+        Column("pool", "count", width=4),
+        Column("cpus", width=5),
+        Column("active", "count"),
+        Column("most", "count", title="MAX", null="it is not known", about="max_active"),
+        Column("in_flight", "count", title="IN FLIGHT"),
+        Column("pending", "count"),
+        Column("inactive", "count"),
+        Column("rescuer", "count", width=7, null="it has none"),
+        Column("note", about="in words, or empty"),
+        Column("flags", "count", hidden=True),
+        Column("references", "count", hidden=True),
+        Column("mayday", "flag", hidden=True, about="whether it waits for its rescuer"),
+        Column("address", "address", hidden=True),
+        Column("pool_workqueue", "address", hidden=True),
+    ),
+    when="where there are some",
 )
-DELAYED = (
-    Column("due", width=8),
-    Column("cpu", "count", width=3),
-    Column("workqueue", width=16),
-    Column("function"),
-    Column("work", "address", hidden=True),
-    Column("due_ns", "count", hidden=True),
+POOLS = Schema(
+    "pools",
+    "a pool of workers",
+    (
+        Column("pool", "count", width=4),
+        Column("cpus", width=5),
+        Column("node", "count", null="it belongs to none"),
+        Column("nice", "count", width=4),
+        Column("flags", width=7),
+        Column("workers", "count"),
+        Column("idle", "count"),
+        Column("waiting", "count"),
+        Column(
+            "since",
+            title="BEGAN NONE FOR",
+            null="no work waits, or it is not known",
+            about="in words: how long it has begun no work",
+        ),
+        Column("manager", "count", null="no worker makes others"),
+        Column("since_ns", "ns", hidden=True, null="it is not known"),
+        Column("bits", "count", hidden=True, about="its flags"),
+        Column("address", "address", hidden=True),
+    ),
+    when="where there are some",
+)
+DELAYED = Schema(
+    "delayed",
+    "a delayed work",
+    (
+        Column("due", width=8, null="it is not known", about="in words: the time until then"),
+        Column("cpu", "count", width=3),
+        Column("workqueue", width=16),
+        Column("function"),
+        Column("work", "address", hidden=True),
+        Column("due_ns", "ns", hidden=True, null="it is not known", about="negative where it is late"),
+    ),
+    when="where there are some",
 )
 STACKS = (Column("line"),)
 _FRAMES = 24
@@ -106,15 +142,15 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     threads = processes.threads
     rows = [row for queue, part in parts for row in _rows(threads, queue, part, args.verbose)]
     footer = [] if rows else ["no work is in flight or waits"]
-    report = Report([Table("works", WORKS, rows, footer=footer)])
+    report = Report([WORKS.table(rows, footer=footer)])
     if args.verbose:
         report.tables.extend(_stacks(threads, [one for _queue, part in parts for one in part.running]))
     if parts:
-        report.tables.append(Table("queues", QUEUES, [_part(queue, part) for queue, part in parts]))
+        report.tables.append(QUEUES.table([_part(queue, part) for queue, part in parts]))
     if pools:
-        report.tables.append(Table("pools", POOLS, [_pool(one) for one in pools]))
+        report.tables.append(POOLS.table([_pool(one) for one in pools]))
     if delayed:
-        report.tables.append(Table("delayed", DELAYED, [_delayed(one) for one in delayed], title="delayed works:"))
+        report.tables.append(DELAYED.table([_delayed(one) for one in delayed], title="delayed works:"))
     report.totals.update(
         in_flight=sum(len(part.running) for _queue, part in parts),
         pending=sum(one.number for _queue, part in parts for one in part.pending),
@@ -211,6 +247,14 @@ def _delayed(one: Delayed) -> tuple[Value, ...]:
     return due, one.cpu, one.queue, one.function, Address(one.address), one.due
 
 
+TOTALS = (
+    Column("in_flight", "count"),
+    Column("pending", "count"),
+    Column("inactive", "count"),
+    Column("delayed", "count"),
+)
+
+
 COMMAND = Command(
     name="workqueues",
     summary="works in flight and works that wait: by workqueue and pool, since when, and which worker sleeps in what",
@@ -222,6 +266,8 @@ wq_barrier_func is a barrier: a task that flushes waits for the works before it.
 flight must wait for the same worker. Delayed works follow, with the time until they are due; a minus means late. A work
 of queue_rcu_work() is not in a list until RCU's grace period has ended.""",
     run=run,
+    tables=(WORKS, QUEUES, POOLS, DELAYED),
+    totals=TOTALS,
     arguments=(
         Argument("name", metavar="NAME", nargs="?", help="only this workqueue"),
         Argument("-a", "--all", action="store_true", help="also workqueues and pools without works"),

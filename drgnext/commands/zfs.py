@@ -7,39 +7,48 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.command import KERNEL, Argument, Command
 from dmods.errors import UserError
-from dmods.report import Column, Report, Table
-from drgnext.commands._zfs import arc_table
+from dmods.report import Column, Report, Schema
+from drgnext.commands._zfs import ARC, arc_table
 from drgnext.kernel.system.openzfs import NEARLY_FULL, Vdev, cache, missing, pools
 from drgnext.kernel.system.reading import Reader
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
-POOLS = (
-    Column("pool", width=12),
-    Column("vdev", width=16),
-    Column("kind", width=8),
-    Column("purpose", width=8),
-    Column("size", "size", width=6),
-    Column("allocated", "size", title="ALLOC", width=6),
-    Column("percent", "percent", title="FULL%", width=6),
-    Column("metaslabs", "count"),
-    Column("nearly_full", "count", title=f">{NEARLY_FULL}%", width=6),
-    Column("share", "percent", title="SHARE%", width=6),
-    Column("fragmentation", "percent", title="FRAG%", width=6),
-    Column("address", "address", hidden=True),
+POOLS = Schema(
+    "pools",
+    "a vdev of a pool",
+    (
+        Column("pool", width=12),
+        Column("vdev", width=16),
+        Column("kind", width=8),
+        Column("purpose", width=8),
+        Column("size", "size", width=6),
+        Column("allocated", "size", title="ALLOC", width=6),
+        Column("percent", "percent", title="FULL%", width=6),
+        Column("metaslabs", "count"),
+        Column("nearly_full", "count", title=f">{NEARLY_FULL}%", width=6, about="metaslabs"),
+        Column("share", "percent", title="SHARE%", width=6, about="of such metaslabs"),
+        Column("fragmentation", "percent", title="FRAG%", width=6, null="too few metaslabs know theirs"),
+        Column("address", "address", hidden=True),
+    ),
 )
-METASLABS = (
-    Column("pool", width=12),
-    Column("vdev", width=16),
-    Column("number", "count", title="MS"),
-    Column("start", "address", width=14),
-    Column("size", "size", width=6),
-    Column("allocated", "size", title="ALLOC", width=6),
-    Column("percent", "percent", title="FULL%", width=6),
-    Column("fragmentation", "count", title="FRAG%", width=6),
-    Column("largest_free", "size", title="LARGEST", width=7),
-    Column("metaslab", "address", width=16),
+METASLABS = Schema(
+    "metaslabs",
+    "a metaslab",
+    (
+        Column("pool", width=12),
+        Column("vdev", width=16),
+        Column("number", "count", title="MS"),
+        Column("start", "address", width=14, about="within the vdev"),
+        Column("size", "size", width=6),
+        Column("allocated", "size", title="ALLOC", width=6),
+        Column("percent", "percent", title="FULL%", width=6),
+        Column("fragmentation", "percent", title="FRAG%", width=6, null="it is not known"),
+        Column("largest_free", "size", title="LARGEST", width=7, null="the metaslab is not loaded"),
+        Column("metaslab", "address", width=16),
+    ),
+    when="with -v",
 )
 
 
@@ -78,9 +87,9 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             ]
     if args.pool and not count:
         raise UserError(f"no pool {args.pool!r} is imported", "zfs lists all pools")
-    report.tables.append(Table("pools", POOLS, rows, footer=[] if rows else ["no pool is imported"]))
+    report.tables.append(POOLS.table(rows, footer=[] if rows else ["no pool is imported"]))
     if args.verbose:
-        report.tables.append(Table("metaslabs", METASLABS, each))
+        report.tables.append(METASLABS.table(each))
     report.totals.update(pools=count, metaslabs=total, nearly_full=full)
     report.notes += reader.notes
     return report
@@ -106,6 +115,8 @@ largest free segment of a metaslab is known only while it is loaded.
 In the table of the ARC, the lines that are part of its size add up to it. Data and metadata lie in pages, in small
 blocks, and in buffers of programs that read. memstat -v shows the same table beside all memory.""",
     run=run,
+    tables=(ARC, POOLS, METASLABS),
+    totals=(Column("pools", "count"), Column("metaslabs", "count"), Column("nearly_full", "count")),
     arguments=(
         Argument("pool", nargs="?", help="only this pool"),
         Argument("-v", "--verbose", action="store_true", help="also each metaslab"),

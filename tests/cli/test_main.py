@@ -97,7 +97,7 @@ def test_an_error_is_json_too(words: tuple[str, ...], command: str, target: str,
     answer = json.loads(done.stdout)
     what, how = (line.strip() for line in done.stderr.splitlines())
     error = {"what": what.partition("dmods: ")[2], "how": how}
-    assert answer == {"command": command, "target": target, "error": error, "status": status}
+    assert answer == {"version": 1, "command": command, "target": target, "error": error, "status": status}
 
 
 def test_options_before_and_after(crashed: Crash, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dmods.corefile import kept, packed
+from dmods.corefile import packed, unpacked
 from dmods.errors import UserError
 from fixtures import answers
 from fixtures.cores import CoreSet, take
@@ -137,11 +137,11 @@ def test_the_folder_of_somebody_else(which: str, tmp_path: Path, small: CoreSet,
 
 def test_links_in_the_folder_are_not_followed(tmp_path: Path, small: CoreSet, cache: Path) -> None:
     path = packed_core(small, tmp_path, "gzip")
-    copy, _notes = kept.plain_path(str(path))
+    copy, _notes = unpacked.plain_path(str(path))
     os.unlink(copy)
     os.symlink(tmp_path / "victim", copy)
     (tmp_path / "victim").write_bytes(small.core.read_bytes())
-    again, _notes = kept.plain_path(str(path))
+    again, _notes = unpacked.plain_path(str(path))
     assert again == copy
     assert not os.path.islink(copy)
 
@@ -149,7 +149,7 @@ def test_links_in_the_folder_are_not_followed(tmp_path: Path, small: CoreSet, ca
 def test_list_and_clear(tmp_path: Path, small: CoreSet, cache: Path) -> None:
     assert answers.printed("cache") == ""
     for form in ("gzip", "xz"):
-        kept.plain_path(str(packed_core(small, tmp_path, form)))
+        unpacked.plain_path(str(packed_core(small, tmp_path, form)))
     (cache / "gone.core.4194305.part").write_bytes(bytes(5000))  # pid_max is 4194304
     (cache / f"being-made.core.{os.getpid()}.part").touch()
     lines = answers.printed("cache", "--list").splitlines()
@@ -160,32 +160,38 @@ def test_list_and_clear(tmp_path: Path, small: CoreSet, cache: Path) -> None:
 
 
 def test_the_oldest_copies_go(tmp_path: Path, small: CoreSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, _notes = kept.plain_path(str(packed_core(small, tmp_path, "gzip")))
+    old, _notes = unpacked.plain_path(str(packed_core(small, tmp_path, "gzip")))
     os.utime(f"{old}.json", (1, 1))
-    monkeypatch.setattr(kept, "_MOST_KEPT", os.stat(old).st_blocks * 512 * 3 // 2)
-    new, _notes = kept.plain_path(str(packed_core(small, tmp_path, "xz")))
-    assert [each.path for each in kept.copies()] == [new]
+    monkeypatch.setattr(unpacked, "_MOST_KEPT", os.stat(old).st_blocks * 512 * 3 // 2)
+    new, _notes = unpacked.plain_path(str(packed_core(small, tmp_path, "xz")))
+    assert [each.path for each in unpacked.copies()] == [new]
     assert sorted(each.name for each in cache.iterdir()) == [os.path.basename(new), os.path.basename(new) + ".json"]
 
 
 def test_a_full_disk(tmp_path: Path, small: CoreSet, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    monkeypatch.setattr(kept, "_LEFT_FREE", 1 << 62)
+    monkeypatch.setattr(unpacked, "_LEFT_FREE", 1 << 62)
     with pytest.raises(UserError, match="there is no room to unpack"):
-        kept.plain_path(str(packed_core(small, tmp_path, "gzip")))
+        unpacked.plain_path(str(packed_core(small, tmp_path, "gzip")))
     assert list(cache.iterdir()) == []
 
 
 def test_a_changed_file_is_unpacked_again(tmp_path: Path, small: CoreSet) -> None:
     path = packed_core(small, tmp_path, "gzip")
-    first, _notes = kept.plain_path(str(path))
+    first, _notes = unpacked.plain_path(str(path))
     os.utime(path, (5, 5))
-    second, notes = kept.plain_path(str(path))
+    second, notes = unpacked.plain_path(str(path))
     assert second != first
     assert len(notes) == 1
 
 
 def test_sizes() -> None:
-    assert [kept.size_of(text) for text in ("10", "1k", "2M", "200G", "1T")] == [10, 1024, 2 << 20, 200 << 30, 1 << 40]
+    assert [unpacked.size_of(text) for text in ("10", "1k", "2M", "200G", "1T")] == [
+        10,
+        1024,
+        2 << 20,
+        200 << 30,
+        1 << 40,
+    ]
     for text in ("", "G", "-1", "1.5G", "9" * 19):
         with pytest.raises(UserError, match="is not a size"):
-            kept.size_of(text)
+            unpacked.size_of(text)

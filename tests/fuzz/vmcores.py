@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from dmods.command import KERNEL, command_names, find_command
 from dmods.errors import UserError
-from fixtures import kernel
+from fixtures import documented, kernel
 from fixtures.kernel import Guest
 from fixtures.limits import HANG_CPU
 
@@ -139,9 +139,13 @@ def _run(prog: Any, name: str, words: tuple[str, ...]) -> str:
     found = launch.command_for(name, prog)
     args = launch.parser(found, prog).parse_args(list(words))
     subject = session.subject(prog, found, args, {})
-    err = io.StringIO()
+    out, err = io.StringIO(), io.StringIO()
     with session.faults(subject, name):
         render(found.run(subject, args), name, subject, False, io.StringIO(), err)
+        args.json = True
+        render(found.run(subject, args), name, subject, True, out, io.StringIO())
+    said = documented.problems(json.loads(out.getvalue()))
+    assert said == [], said
     notes = err.getvalue().strip().splitlines()
     return f"answered, {len(notes)} notes"
 

@@ -72,6 +72,7 @@ def test_json_is_what_the_text_says() -> None:
     table = Table("leaks", LEAKS, LEAK_ROWS)
     found = as_json(Report([table], notes=["a note"], totals={"count": 3, "bytes": 3096}), Place())
     assert found == {
+        "version": 1,
         "command": "test",
         "target": "core.1603",
         "notes": ["a note"],
@@ -205,6 +206,7 @@ def test_the_target_by_name() -> None:
     assert as_json(Report(), Place())["target"] == "core.1603"
     assert as_json(Report(), Place(None))["target"] == "process 1603"
     assert as_json(Report()) == {
+        "version": 1,
         "command": "test",
         "target": None,
         "tables": [],

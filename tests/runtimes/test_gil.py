@@ -30,8 +30,8 @@ def test_the_holder_is_named(version: str, who: str) -> None:
     assert printed.count("the GIL is free: no thread holds it") == (holder is None)
     (crash,) = answers.by_name(answers.typed("triage", *made.argv(), "--checks", "death"))["crash"]
     expected = {"dying": "this thread holds it", "none": "no thread holds it", "other": f"thread {holder} "}
-    assert crash["GIL"].startswith(expected[who])
-    assert ("holds it, in keeps [" in crash["GIL"]) == (who == "other")
+    assert crash["gil"].startswith(expected[who])
+    assert ("holds it, in keeps [" in crash["gil"]) == (who == "other")
 
 
 @pytest.mark.thorough("it needs Debian's Pythons")

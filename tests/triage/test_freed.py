@@ -47,7 +47,7 @@ def test_the_record_of_the_address_says_who_freed_it(way: str, tmp_path: Path) -
     into = f"{offset:#x} bytes into a freed block of {size} bytes, freed by {freed}+"
     assert into in found.what, found.what
     assert f"allocated by {allocated}+" in found.what
-    assert found.hands.wrote.startswith(f"{freed}+")
+    assert found.parties.wrote.startswith(f"{freed}+")
 
 
 @pytest.mark.quick("backward")

@@ -120,8 +120,8 @@ def test_who_noticed_is_kept_apart_from_whose_memory_it_was() -> None:
     for fault in ("overrun", "double-free", "use-after-free"):
         found = triage_process(CoreFile(str(planted.core("c", fault))))
         first = found.findings[0]
-        assert first.hands.noticed != first.hands.hurt
-        assert first.hands.hurt.startswith(("the block at 0x", "the chunk at 0x"))
+        assert first.parties.noticed != first.parties.hurt
+        assert first.parties.hurt.startswith(("the block at 0x", "the chunk at 0x"))
         assert first.alternative
         assert first.remedy_confidence in ("certain", "likely", "possible")
         report = triage_report(found, "process", whole=True)

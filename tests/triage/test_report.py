@@ -17,7 +17,7 @@ from typing import Optional
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.finding import CERTAIN, FATAL, SERIOUS, CannotCheck, Check, Evidence, Finding, Hands
+from dmods.finding import CERTAIN, FATAL, SERIOUS, CannotCheck, Check, Evidence, Finding, Parties
 from dmods.output.render import render
 from dmods.output.text import table_text
 from dmods.report import Report
@@ -72,7 +72,7 @@ def _hostile() -> Triage:
             (text,),
             check="death",
             alternative=text,
-            hands=Hands(text, text, text, text),
+            parties=Parties(text, text, text, text),
         )
         for text in HOSTILE
     ]

@@ -17,7 +17,7 @@ from dmods.allocators.glibc.runs import MMAPPED, arrange, top_bytes
 from dmods.allocators.glibc.state import NAME, State
 from dmods.allocators.glibc.unseen import damaged_chunks, seen_anomalies
 from dmods.allocators.numbers import NO_ARENA, arena_name
-from dmods.allocators.protocol import Found, Heap, Process, Teller
+from dmods.allocators.protocol import Describer, Found, Heap, Process
 from dmods.allocators.search import Search
 from dmods.allocators.vocabulary import (
     ArenaKey,
@@ -140,19 +140,19 @@ class GlibcHeap(State):
 
     # -- addresses ------------------------------------------------------------------------------------------------
 
-    def place(self, teller: Teller, address: int) -> Optional[Place]:
+    def place(self, describer: Describer, address: int) -> Optional[Place]:
         """Return what an address is that is in no block."""
         from dmods.allocators.glibc.places import place
 
-        return place(self, teller, address)
+        return place(self, describer, address)
 
-    def holding(self, teller: Teller, block: Block) -> str:
+    def holding(self, describer: Describer, block: Block) -> str:
         """Return the list that a free block is on."""
-        return self._lists(teller).holding(block)
+        return self._lists(describer).holding(block)
 
-    def structure(self, teller: Teller, block: Block) -> Optional[str]:
+    def structure(self, describer: Describer, block: Block) -> Optional[str]:
         """Return whose tcache the block is."""
-        return self._lists(teller).tcache(block.address) if block.address in self.caches.tcaches else None
+        return self._lists(describer).tcache(block.address) if block.address in self.caches.tcaches else None
 
     def merged(self, block: Block, address: int) -> Optional[bool]:
         """Return whether malloc merged the free chunk: not while it is in a tcache or a fastbin."""
@@ -160,11 +160,11 @@ class GlibcHeap(State):
 
         return is_merged(self, block, address)
 
-    def _lists(self, teller: Teller) -> FreeLists:
+    def _lists(self, describer: Describer) -> FreeLists:
         if self.lists is None:
             from dmods.allocators.glibc.lists import FreeLists
 
-            self.lists = FreeLists(self, teller.thread_named)
+            self.lists = FreeLists(self, describer.thread_named)
         return self.lists
 
     @property

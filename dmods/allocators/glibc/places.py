@@ -8,17 +8,17 @@ from dmods.allocators.glibc.arenas import first_chunk
 from dmods.allocators.glibc.runs import MMAPPED, top_bytes, top_size
 from dmods.allocators.glibc.state import State
 from dmods.allocators.numbers import arena_name
-from dmods.allocators.protocol import Teller
+from dmods.allocators.protocol import Describer
 from dmods.allocators.vocabulary import Place
 from dmods.process.addresses import describe_code
 
 
-def place(heap: State, teller: Teller, address: int) -> Optional[Place]:
+def place(heap: State, describer: Describer, address: int) -> Optional[Place]:
     """Return what the address is. None: it is not in the memory of an arena or of a chunk."""
     found = _arena(heap, address)
     if found is not None or address not in heap.layout.owned:
         return found
-    return _header(heap, teller, address) or _outside(heap, teller, address)
+    return _header(heap, describer, address) or _outside(heap, describer, address)
 
 
 def arena_of(heap: State, address: int) -> Optional[int]:
@@ -56,7 +56,7 @@ def _arena(heap: State, address: int) -> Optional[Place]:
     return None
 
 
-def _header(heap: State, teller: Teller, address: int) -> Optional[Place]:
+def _header(heap: State, describer: Describer, address: int) -> Optional[Place]:
     """Return the header of a chunk: the two words before the block."""
     word = heap.process.words.size
     at = address // word * word
@@ -64,15 +64,15 @@ def _header(heap: State, teller: Teller, address: int) -> Optional[Place]:
         block = heap.process.block_at(user)
         if block is None or block.address != user:
             continue
-        text = f"in the header of the block {user:#x} ({user - address} bytes before it), {teller.state(block)}"
+        text = f"in the header of the block {user:#x} ({user - address} bytes before it), {describer.state(block)}"
         before = heap.process.block_at(at - 1)
         if before is not None:
-            text += teller.past(address, before)
+            text += describer.past(address, before)
         return Place("header", text, f"header of the block {user:#x}")
     return None
 
 
-def _outside(heap: State, teller: Teller, address: int) -> Place:
+def _outside(heap: State, describer: Describer, address: int) -> Place:
     """Return memory inside the allocator's ranges that is in no block."""
     name = arena_name(arena_of(heap, address))
     for report in heap.process.reports:
@@ -82,5 +82,5 @@ def _outside(heap: State, teller: Teller, address: int) -> Place:
         if any(start <= address < end for start, end in report["lost"]):
             text = f"in a damaged part of the heap of arena {name}: no chunk can be found there"
             return Place("slack", text, "damaged heap")
-    text = f"in memory of the allocator that is in no block{teller.behind(address)}"
+    text = f"in memory of the allocator that is in no block{describer.behind(address)}"
     return Place("slack", text, "the allocator's own memory")

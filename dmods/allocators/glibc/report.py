@@ -9,33 +9,38 @@ from dmods.allocators.glibc.state import State
 from dmods.allocators.glibc.structures import Malloc
 from dmods.allocators.glibc.usage import Usage, advice
 from dmods.allocators.vocabulary import Statistics
-from dmods.report import Column, Table, Value
+from dmods.report import Column, Schema, Value
 
-ARENAS = (
-    Column("arena"),
-    Column("address", "address"),
-    Column("system_bytes", "bytes", title="SYSTEM BYTES"),
-    Column("in_use_bytes", "bytes", title="IN USE BYTES"),
-    Column("cached_bytes", "bytes", title="OF WHICH CACHED"),
-    Column("free_bytes", "bytes", title="FREE BYTES"),
-    Column("free_chunks", "count", title="FREE CHUNKS"),
-    Column("top_bytes", "bytes", title="TOP BYTES"),
-    Column("fragmentation", "percent", title="FRAG"),
-    Column("threads", "count"),
-    Column("heaps", "count"),
-    Column("max_system_bytes", "bytes", hidden=True),
-    Column("bin_bytes", "bytes", hidden=True),
-    Column("bin_chunks", "count", hidden=True),
-    Column("fastbin_bytes", "bytes", hidden=True),
-    Column("fastbin_chunks", "count", hidden=True),
-    Column("cached_chunks", "count", hidden=True),
+ARENAS = Schema(
+    "arenas",
+    "an arena of glibc's malloc",
+    (
+        Column("arena"),
+        Column("address", "address"),
+        Column("system_bytes", "bytes", title="SYSTEM BYTES"),
+        Column("in_use_bytes", "bytes", title="IN USE BYTES", null="the figures of the arena contradict each other"),
+        Column("cached_bytes", "bytes", title="OF WHICH CACHED"),
+        Column("free_bytes", "bytes", title="FREE BYTES"),
+        Column("free_chunks", "count", title="FREE CHUNKS"),
+        Column("top_bytes", "bytes", title="TOP BYTES"),
+        Column("fragmentation", "percent", title="FRAG", about="the free part"),
+        Column("threads", "count"),
+        Column("heaps", "count", null="it is the main arena"),
+        Column("max_system_bytes", "bytes", hidden=True),
+        Column("bin_bytes", "bytes", hidden=True),
+        Column("bin_chunks", "count", hidden=True),
+        Column("fastbin_bytes", "bytes", hidden=True),
+        Column("fastbin_chunks", "count", hidden=True),
+        Column("cached_chunks", "count", hidden=True),
+    ),
+    when="for glibc's malloc, without --glibc",
 )
 
 
 def report(heap: State, rows: Sequence[Usage]) -> Statistics:
     """Return a line for each arena, and the totals."""
     totals = _totals(heap, rows)
-    table = Table("arenas", ARENAS, [_row(usage) for usage in rows], footer=_footer(totals))
+    table = ARENAS.table([_row(usage) for usage in rows], footer=_footer(totals))
     return Statistics([table], totals, [*_disagreements(heap, rows), *advice(rows)])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dmods.allocators.golang import NAME
 from dmods.allocators.protocol import Allocator, Found
+from dmods.allocators.vocabulary import Declared
 from dmods.base.ranges import Ranges
 from dmods.modules.golang.moduledata import go_modules
 from dmods.target import Target
@@ -20,4 +21,10 @@ def _find(target: Target, taken: Ranges) -> Found:
     return find_go(target, taken)
 
 
-ALLOCATOR = Allocator(NAME, _find, turn=34, place=34, advice=_ADVICE)
+def _declared() -> Declared:
+    from dmods.allocators.golang.objects import OBJECT
+
+    return Declared(of_block=(OBJECT,))
+
+
+ALLOCATOR = Allocator(NAME, _find, turn=34, place=34, advice=_ADVICE, declared=_declared)

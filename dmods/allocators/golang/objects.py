@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dmods.allocators.block import FREE, Block
 from dmods.base.dataclass import replace
-from dmods.report import Column, Table
+from dmods.report import Column, Schema, Table
 from dmods.runtimes.golang.objects import go_types
 from dmods.target import Target
 
-OBJECT = (
-    Column("object", "address", title="Go object"),
-    Column("type", title="  type"),
-    Column("begins_with", title="  begins with a value of type"),
-    Column("state", title="  state"),
-    Column("span", title="  in"),
-    Column("unswept", title="  its span"),
+OBJECT = Schema(
+    "go",
+    "the object of Go",
+    (
+        Column("object", "address", title="Go object"),
+        Column("type", title="  type", null="it is not known"),
+        Column("begins_with", title="  begins with a value of type", null="the type is of the whole object"),
+        Column("state", title="  state", about="in use, garbage or free"),
+        Column("span", title="  in"),
+        Column("unswept", title="  its span", null="the sweeper has seen its span"),
+    ),
+    when="where the block is Go's",
 )
 
 
@@ -32,5 +37,5 @@ def object_table(target: Target, block: Block, garbage: bool, span: str, unswept
         span,
         "waits for the sweeper" if unswept else None,
     )
-    columns = [replace(column, hidden=value is None) for column, value in zip(OBJECT, row)]
-    return Table("go", columns, [row], style="record")
+    columns = [replace(column, hidden=value is None) for column, value in zip(OBJECT.columns, row)]
+    return OBJECT.table([row], columns, style="record")

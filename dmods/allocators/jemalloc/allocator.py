@@ -8,6 +8,7 @@ from dmods.allocators.jemalloc.find import find_jemallocs
 from dmods.allocators.jemalloc.numbers import NAME
 from dmods.allocators.protocol import Allocator, Found
 from dmods.allocators.recording import Recording
+from dmods.allocators.vocabulary import Declared
 from dmods.base.ranges import Ranges
 from dmods.target import Target
 
@@ -31,6 +32,12 @@ def _recording(target: Target) -> Optional[Recording]:
     return find_profile(target)
 
 
+def _declared() -> Declared:
+    from dmods.allocators.jemalloc.report import DECLARED
+
+    return DECLARED
+
+
 # doc/jemalloc.xml.in: pages decay while threads allocate; without a background thread, nothing is purged after that.
 _RELEASE = (
     "MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0,background_thread:true, or mallctl() with arena.<i>.purge: both "
@@ -46,4 +53,5 @@ ALLOCATOR = Allocator(
     advice="jemalloc keeps it: MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0 gives it back sooner.",
     release=_RELEASE,
     recording=_recording,
+    declared=_declared,
 )

@@ -14,7 +14,7 @@ from dmods.allocators.jemalloc.find import FAULTS, STATES, Jemalloc
 from dmods.allocators.jemalloc.numbers import NAME, arena_name, first_arena, split
 from dmods.allocators.jemalloc.orphans import Pattern, find_orphans
 from dmods.allocators.jemalloc.report import report
-from dmods.allocators.protocol import Building, Heap, Marked, Teller
+from dmods.allocators.protocol import Building, Describer, Heap, Marked
 from dmods.allocators.search import Search
 from dmods.allocators.vocabulary import (
     ADVICE_BYTES,
@@ -175,9 +175,9 @@ class JemallocHeap(Heap):
 
     # -- addresses ------------------------------------------------------------------------------------------------
 
-    def place(self, teller: Teller, address: int) -> Optional[Place]:
+    def place(self, describer: Describer, address: int) -> Optional[Place]:
         """Return memory that is in no block: the rest of a slab, free pages, or jemalloc's own records."""
-        del teller
+        del describer
         extent = self.one.extents.at(address)
         if extent is not None:
             _edata, start, size, arena, state, _size_class, slab = extent
@@ -192,11 +192,11 @@ class JemallocHeap(Heap):
             return Place("slack", text, "jemalloc's own records")
         return None
 
-    def holding(self, teller: Teller, block: Block) -> str:
+    def holding(self, describer: Describer, block: Block) -> str:
         """Return the tcache or the slab that has the free block."""
         tcache = self.caches.holder(block.address)
         if tcache is not None:
-            whose = teller.thread_named(tcache.tid) if tcache.tid is not None else "a thread that has exited"
+            whose = describer.thread_named(tcache.tid) if tcache.tid is not None else "a thread that has exited"
             return f"in the tcache of {whose}"
         return f"in its slab, of arena {arena_name(block.arena or 0)}"
 

@@ -10,33 +10,54 @@ from dmods.allocators.jemalloc.find import Jemalloc
 from dmods.allocators.jemalloc.numbers import first_arena
 from dmods.allocators.jemalloc.stats import SizeClass, Usage, together
 from dmods.allocators.numbers import arena_name
-from dmods.allocators.vocabulary import Statistics
-from dmods.report import Column, Table, Value
+from dmods.allocators.vocabulary import Declared, Statistics
+from dmods.report import Column, Schema, Value
 
-ARENAS = (
-    Column("arena"),
-    Column("address", "address"),
-    Column("allocated_bytes", "bytes", title="ALLOCATED BYTES"),
-    Column("cached_bytes", "bytes", title="OF WHICH CACHED"),
-    Column("active_bytes", "bytes", title="ACTIVE"),
-    Column("dirty_bytes", "bytes", title="DIRTY"),
-    Column("muzzy_bytes", "bytes", title="MUZZY"),
-    Column("retained_bytes", "bytes", title="RETAINED"),
-    Column("extents", "count"),
-    Column("tcaches", "count"),
-    Column("small_bytes", "bytes", hidden=True),
-    Column("large_bytes", "bytes", hidden=True),
+ARENAS = Schema(
+    "jemalloc_arenas",
+    "an arena of jemalloc",
+    (
+        Column("arena"),
+        Column("address", "address", null="it is not known"),
+        Column("allocated_bytes", "bytes", title="ALLOCATED BYTES"),
+        Column("cached_bytes", "bytes", title="OF WHICH CACHED", about="a part of allocated_bytes"),
+        Column("active_bytes", "bytes", title="ACTIVE"),
+        Column("dirty_bytes", "bytes", title="DIRTY"),
+        Column("muzzy_bytes", "bytes", title="MUZZY"),
+        Column("retained_bytes", "bytes", title="RETAINED"),
+        Column("extents", "count"),
+        Column("tcaches", "count"),
+        Column("small_bytes", "bytes", hidden=True),
+        Column("large_bytes", "bytes", hidden=True),
+    ),
+    when="for jemalloc",
 )
-CLASSES = (
-    Column("arena"),
-    Column("size", "bytes"),
-    Column("kind"),
-    Column("slabs", "count"),
-    Column("regions", "count"),
-    Column("allocated", "count"),
-    Column("cached", "count", title="OF WHICH CACHED"),
-    Column("bytes", "bytes"),
-    Column("used", "percent", title="USED"),
+CLASSES = Schema(
+    "jemalloc_classes",
+    "a size class of jemalloc",
+    (
+        Column("arena", when="with --bins"),
+        Column("size", "bytes"),
+        Column("kind", about="small or large"),
+        Column("slabs", "count", null="it is a large class"),
+        Column("regions", "count"),
+        Column("allocated", "count"),
+        Column("cached", "count", title="OF WHICH CACHED", about="a part of allocated"),
+        Column("bytes", "bytes"),
+        Column("used", "percent", title="USED"),
+    ),
+    when="for jemalloc",
+)
+
+DECLARED = Declared(
+    (ARENAS, CLASSES),
+    (
+        *(
+            Column(f"jemalloc_{what}_bytes", "bytes", when="for jemalloc")
+            for what in ("allocated", "cached", "active", "dirty", "muzzy", "retained", "metadata")
+        ),
+        Column("jemalloc_arenas", "count", when="for jemalloc"),
+    ),
 )
 
 
@@ -44,13 +65,13 @@ def report(one: Jemalloc, order: int, found: Sequence[Usage], every_class: bool)
     """Return two tables: the arenas, and the size classes (of all arenas, or of each)."""
     first = first_arena(order)
     rows = [_arena_row(arena_name(first + usage.arena), usage) for usage in found]
-    arenas = Table("jemalloc_arenas", ARENAS, rows, title=f"{one.name}, layout {one.layout.name}")
+    arenas = ARENAS.table(rows, title=f"{one.name}, layout {one.layout.name}")
     classes = [each for usage in found for each in usage.classes]
     if not every_class:
         classes = list(together(classes))
     rows = [_class_row(None if not every_class else arena_name(first + each.arena), each) for each in classes]
-    columns = CLASSES if every_class else CLASSES[1:]
-    sizes = Table("jemalloc_classes", columns, [row if every_class else row[1:] for row in rows], title="Size classes")
+    columns = CLASSES.columns if every_class else CLASSES.columns[1:]
+    sizes = CLASSES.table([row if every_class else row[1:] for row in rows], columns, title="Size classes")
     sums: Counter[str] = Counter()
     for usage in found:
         sums["jemalloc_allocated_bytes"] += usage.allocated

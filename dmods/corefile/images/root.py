@@ -12,7 +12,7 @@ from typing import Optional
 
 from dmods.base import raw_names
 from dmods.base.sizes import human_size
-from dmods.corefile import kept
+from dmods.corefile import unpacked
 from dmods.corefile.images.layers import Entry, Files
 from dmods.corefile.images.manifest import SAVE, layers_of
 from dmods.corefile.images.store import Folder, Section, Store, Tar, plain
@@ -74,8 +74,8 @@ class ImageRoot:
 
     def _unpack(self, path: str, entry: Entry) -> bool:
         """Write a file of the image to its place in the folder. Return whether it could be done."""
-        place, free = self.folder + path, kept.room()
-        most = kept.most_size(entry.size) - self._written
+        place, free = self.folder + path, unpacked.room()
+        most = unpacked.most_size(entry.size) - self._written
         if entry.size > most or entry.size > free:
             limit = "are free for it" if entry.size > free else "may be unpacked (--max-size)"
             self.notes.append(
@@ -86,7 +86,7 @@ class ImageRoot:
         section = self._layers[entry.layer][1]
         try:
             os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-            with kept.new_file(place) as part:
+            with unpacked.new_file(place) as part:
                 with open(part, "wb") as file:
                     for offset in range(0, entry.size, _STEP):
                         file.write(section.at(entry.offset + offset, min(_STEP, entry.size - offset)))
@@ -101,7 +101,7 @@ class ImageRoot:
 
     def _remember(self) -> None:
         told = {"source": os.path.abspath(self._path), "asked": self._asked}
-        with kept.new_file(self._about) as part:
+        with unpacked.new_file(self._about) as part:
             with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
                 json.dump(told, file)
             os.rename(part, self._about)
@@ -119,7 +119,7 @@ def open_root(path: Optional[str]) -> tuple[Optional[str], Optional[ImageRoot]]:
         return path, None
     status = os.stat(os.path.join(path, "index.json") if os.path.isdir(path) else path)
     known = f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
-    folder = os.path.join(kept.own_folder(KIND), hashlib.sha256(raw_names.key(known)).hexdigest()[:24])
+    folder = os.path.join(unpacked.own_folder(KIND), hashlib.sha256(raw_names.key(known)).hexdigest()[:24])
     if folder not in _open:
         image = ImageRoot(path, folder)
         if not os.path.isdir(folder):
@@ -132,16 +132,16 @@ def open_root(path: Optional[str]) -> tuple[Optional[str], Optional[ImageRoot]]:
     return folder, _open[folder]
 
 
-def kept_images() -> list[kept.Copy]:
+def kept_images() -> list[unpacked.Copy]:
     """Return what is kept of images, the one that was used last first. Raises UserError for a folder of others."""
-    if not os.path.lexists(kept.folder_of_copies(KIND)):
+    if not os.path.lexists(unpacked.folder_of_copies(KIND)):
         return []
     found = []
-    for entry in os.scandir(kept.own_folder(KIND)):
+    for entry in os.scandir(unpacked.own_folder(KIND)):
         if entry.is_dir(follow_symlinks=False):
             about = f"{entry.path}.json"
             used = os.lstat(about if os.path.lexists(about) else entry.path).st_mtime
-            found.append(kept.Copy(entry.path, _source(about), _stored_below(entry.path), used))
+            found.append(unpacked.Copy(entry.path, _source(about), _stored_below(entry.path), used))
     return sorted(found, key=lambda each: -each.used)
 
 

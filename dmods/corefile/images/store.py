@@ -15,7 +15,7 @@ from typing import Optional, Protocol
 
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
-from dmods.corefile import kept, packed
+from dmods.corefile import packed, unpacked
 from dmods.errors import UserError
 from dmods.modules.rooted import below, resolved
 
@@ -145,22 +145,22 @@ def plain(file: Section, what: str) -> Section:
     form = packed.form_of_bytes(file.at(0, 16))
     if form is None:
         return file
-    most, room = kept.most_size(file.size), kept.room()
-    source = kept.unnamed_file(file.size, what)
+    most, room = unpacked.most_size(file.size), unpacked.room()
+    source = unpacked.unnamed_file(file.size, what)
     try:
         for offset in range(0, file.size, _STEP):
             os.write(source, file.at(offset, _STEP))
-        to = kept.unnamed_file(0, what)
+        to = unpacked.unnamed_file(0, what)
         with Progress(f"unpacking {what}") as bar:
             path, into = f"/proc/self/fd/{source}", f"/proc/self/fd/{to}"
             limits = packed.Limits(most, room)
             made = packed.unpack(path, form, into, limits, lambda done: bar.update(done, file.size))
     except OSError as error:
-        raise UserError(f"{what} cannot be unpacked: {error.strerror}", kept.elsewhere()) from None
+        raise UserError(f"{what} cannot be unpacked: {error.strerror}", unpacked.elsewhere()) from None
     finally:
         os.close(source)
     if made.full and made.stored >= room:
-        raise UserError(f"there is no room to unpack {what}: {human_size(room)} are free for it", kept.elsewhere())
+        raise UserError(f"there is no room to unpack {what}: {human_size(room)} are free for it", unpacked.elsewhere())
     if made.full:
         raise UserError(
             f"{what} is too large to be unpacked: it has more than {human_size(most)}",

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Callable
 
-from dmods.corefile.keepers.common import LIVE, Context, container_in, decoded
+from dmods.corefile.crash_handlers.common import LIVE, Context, container_in, decoded
 from dmods.corefile.live.process import folder_of
 
 _MOST_NAMED = 1 << 14  # open files whose names are read

@@ -8,12 +8,12 @@ from typing import Optional
 
 from dmods.base.sizes import human_size
 from dmods.corefile import elfcore
-from dmods.corefile.kept import unnamed_file
 from dmods.corefile.live.context import live_context
 from dmods.corefile.live.process import Status, check, folder_of, read_bytes, read_text, refusal, root_of
 from dmods.corefile.live.room import free_memory
 from dmods.corefile.notes import NT_PRSTATUS
 from dmods.corefile.target import CoreFile
+from dmods.corefile.unpacked import unnamed_file
 from dmods.errors import UserError
 from dmods.process.arch import AARCH64, I386, X86_64
 from dmods.target import Arch

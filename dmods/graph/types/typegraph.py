@@ -17,7 +17,7 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.words import Words
-from dmods.corefile.kept_tables import AT_LEAST, folder_of_tables
+from dmods.corefile.cached_types import AT_LEAST, folder_of_tables
 from dmods.errors import UsageError
 from dmods.graph.types.cxx_holders import managed_types
 from dmods.graph.types.type_name import vtable_confidence

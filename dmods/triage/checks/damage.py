@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.allocators.vocabulary import OVERWRITTEN
-from dmods.finding import CERTAIN, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said, least_sure
+from dmods.finding import CERTAIN, POSSIBLE, SERIOUS, Check, Evidence, Finding, Measured, Parties, Said, least_sure
 from dmods.heap.damage import damages
 from dmods.heap.guards import AFTER, verify
 from dmods.records.model import Transaction
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.hands import block_evidence, history
+from dmods.triage.held_blocks import block_evidence, history
 
 _MOST = 3  # places of evidence
 
@@ -61,7 +61,7 @@ def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence], hu
         ("heapcheck",),
         remedy_confidence=POSSIBLE,
         alternative="the process was dumped in the middle of malloc or free; a locked arena would be evidence for this",
-        hands=Hands("only dmods, in this dump", hurt),
+        parties=Parties("only dmods, in this dump", hurt),
     )
 
 

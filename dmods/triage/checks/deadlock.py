@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.named_tuple import NamedTuple
-from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Parties, Said
 from dmods.process.unwind import walk
 from dmods.target import Thread
 from dmods.triage.facts import ProcessFacts
@@ -125,7 +125,7 @@ def _deadlock(facts: ProcessFacts, cycle: list[Wait], waiting: int) -> Finding:
         (*steps, "stacks"),
         weight=1 << 40,
         alternative="one of the mutexes was overwritten; an owner that does not sleep would be evidence for this",
-        hands=Hands(holds=", ".join(f"thread {wait.owner}" for wait in cycle[:3])),
+        parties=Parties(holds=", ".join(f"thread {wait.owner}" for wait in cycle[:3])),
     )
 
 
@@ -142,7 +142,7 @@ def _orphan(facts: ProcessFacts, mutex: int, waiting: list[Wait]) -> Finding:
         (f"findstack {wait.thread.tid}", f"whatis {mutex:#x}"),
         weight=1 << 39,
         alternative="the mutex's memory was freed and used again: whatis says whether it is a block in use",
-        hands=Hands(holds=f"thread {wait.owner}, which has exited"),
+        parties=Parties(holds=f"thread {wait.owner}, which has exited"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Measured, Parties, Said
 from dmods.graph.suspects.candidates import find_candidates
 from dmods.graph.suspects.process_share import process_memory
 from dmods.heap.mapping_content import Content
@@ -47,7 +47,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
                 weight=suspect.weight,
                 remedy_confidence=POSSIBLE,
                 alternative="it holds what it should, and the limit is too low for the load",
-                hands=Hands(holds=suspect.subject or suspect.what),
+                parties=Parties(holds=suspect.subject or suspect.what),
                 subject=suspect.subject,
             )
 

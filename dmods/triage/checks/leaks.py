@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Measured, Parties, Said
 from dmods.graph.types.block_types import type_of_leaks
 from dmods.heap.leaks.groups import LeakGroup, group_leaks
 from dmods.heap.leaks.odd_pointers import oddly_held
@@ -60,7 +60,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         if odd
         else "the program keeps these pointers in another form (XORed, compressed, in a file); evidence against this: "
         "findleaks knows the usual forms",
-        hands=Hands(
+        parties=Parties(
             hurt=f"{_blocks(first)}{f', allocated by {first.caller.text}' if first.record is not None else ''}",
             holds="nobody",
         ),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from dmods.base.raw_names import printable
 from dmods.corefile.context import crash_context
-from dmods.corefile.keepers.common import LIVE
+from dmods.corefile.crash_handlers.common import LIVE
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Measured, Said
 from dmods.process.stdio import open_files
 from dmods.triage.facts import ProcessFacts

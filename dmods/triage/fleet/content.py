@@ -13,9 +13,9 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
 from dmods.corefile import packed
 from dmods.corefile.context import context_of
-from dmods.corefile.keepers import abrt, apport
-from dmods.corefile.kept import form_of
+from dmods.corefile.crash_handlers import abrt, apport
 from dmods.corefile.kernel_dumps import lacks_vmcoreinfo
+from dmods.corefile.unpacked import form_of
 from dmods.errors import DmodsError, UserError
 from dmods.modules import elf
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from dmods.base.named_tuple import NamedTuple
-from dmods.corefile.kept import form_of
+from dmods.corefile.unpacked import form_of
 from dmods.errors import UserError
 from dmods.triage.fleet import packed
 from dmods.triage.fleet.content import is_kernel_dump

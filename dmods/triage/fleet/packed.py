@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import BinaryIO, Optional
 
 from dmods.base.named_tuple import NamedTuple
-from dmods.corefile.keepers import apport
-from dmods.corefile.kept import about
+from dmods.corefile.crash_handlers import apport
 from dmods.corefile.packed import Limits, Unpacked, form_of, unpack
+from dmods.corefile.unpacked import about
 from dmods.errors import UserError
 
 _BLOCK = 4096

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dmods.base.sizes import human_size
 from dmods.base.times import utc_minute
-from dmods.report import Column, Report, Table, Value
+from dmods.report import Column, Report, Schema, Table, Value
 from dmods.triage.fleet.buckets import Bucket, Found, Shared, buckets, shared
 from dmods.triage.fleet.store import Dump, Store, rows_of
 from dmods.triage.html import page
@@ -15,29 +15,59 @@ _LISTED = 20  # buckets in text
 _FAILED = 5
 _SECTIONS = 50  # buckets with a section of their own in HTML
 
-_BUCKETS = (
-    Column("number", "count", title="#"),
-    Column("dumps", "count"),
-    Column("percent", "percent", title="%"),
-    Column("hosts", "count"),
-    Column("first_seen", title="FIRST"),
-    Column("last_seen", title="LAST"),
-    Column("signature"),
-    Column("program", hidden=True),
-    Column("versions", hidden=True),
-    Column("host_names", hidden=True),
-    Column("representative", hidden=True),
-    Column("shared", hidden=True),
-    Column("members", hidden=True),
+_VERSION = Schema("version", "a version of the program", (Column("version"), Column("dumps", "count")))
+_HOST = Schema("host", "a host", (Column("host"), Column("dumps", "count")))
+_OF_BUCKET = Schema(
+    "finding_of_bucket",
+    "a finding that several dumps of a bucket have",
+    (
+        Column("kind"),
+        Column("subject", null="it has none"),
+        Column("dumps", "count"),
+        Column("bytes", "bytes", about="in the median dump"),
+    ),
 )
-_SHARED = (
-    Column("dumps", "count"),
-    Column("percent", "percent", title="%"),
-    Column("bytes", "size", title="MIDDLE"),
-    Column("kind"),
-    Column("subject", title="ABOUT"),
+_BUCKETS = Schema(
+    "buckets",
+    "dumps that died alike",
+    (
+        Column("number", "count", title="#"),
+        Column("dumps", "count"),
+        Column("percent", "percent", title="%"),
+        Column("hosts", "count"),
+        Column("first_seen", title="FIRST", about="UTC"),
+        Column("last_seen", title="LAST", about="UTC"),
+        Column("signature"),
+        Column("program", hidden=True),
+        Column("versions", "objects", hidden=True, fields=_VERSION),
+        Column("host_names", "objects", hidden=True, fields=_HOST),
+        Column("representative", hidden=True, about="the path of the dump with the most that is known"),
+        Column("shared", "objects", hidden=True, fields=_OF_BUCKET),
+        Column("members", "texts", hidden=True, about="the paths of the dumps"),
+    ),
+    when="for many dumps",
 )
-_FAILURES = (Column("path"), Column("reason"))
+_SHARED = Schema(
+    "shared",
+    "a finding that several dumps have",
+    (
+        Column("dumps", "count"),
+        Column("percent", "percent", title="%"),
+        Column("bytes", "size", title="MIDDLE", about="in the median dump"),
+        Column("kind"),
+        Column("subject", title="ABOUT", null="it has none"),
+    ),
+    when="for many dumps, where there are some",
+)
+_REASONS = (Column("path"), Column("reason", null="it is not known"))
+_FAILED_DUMPS = Schema("failed", "a dump without a report", _REASONS, when="for many dumps")
+_CUT = Schema("cut", "a dump that is cut", _REASONS, when="for many dumps")
+TABLES = (_BUCKETS, _SHARED, _CUT, _FAILED_DUMPS)
+TOTALS = (
+    Column("dumps", "count", when="for many dumps", about="with a report"),
+    Column("buckets", "count", when="for many dumps"),
+    Column("failed", "count", when="for many dumps"),
+)
 _LINES = (Column("line"),)
 
 
@@ -93,8 +123,8 @@ def fleet_report(fleet: Fleet) -> Report:
     report.tables.append(Table("verdict", _LINES, [(line,) for line in fleet.sentences], style="plain", only="text"))
     rows = [_row(number, bucket, len(fleet.dumps)) for number, bucket in enumerate(fleet.buckets, 1)]
     footer = [f"... {len(rows) - _LISTED} more: --json or -o fleet.html has them"] if len(rows) > _LISTED else []
-    report.tables.append(Table("buckets_text", _BUCKETS, rows[:_LISTED], footer=footer, only="text"))
-    report.tables.append(Table("buckets", _BUCKETS, rows, only="json"))
+    report.tables.append(Table("buckets_text", _BUCKETS.columns, rows[:_LISTED], footer=footer, only="text"))
+    report.tables.append(_BUCKETS.table(rows, only="json"))
     for number, bucket in enumerate(fleet.buckets[:3], 1):
         one = bucket.representative
         lines = [(f"{number}. {bucket.signature}: look at {one.path}",)]
@@ -102,21 +132,21 @@ def fleet_report(fleet: Fleet) -> Report:
         report.tables.append(Table(f"bucket_{number}", _LINES, lines, style="plain", joined=number > 1, only="text"))
     alike = [_shared_row(each, len(fleet.dumps)) for each in fleet.shared]
     if alike:
-        report.tables.append(Table("shared", _SHARED, alike, title="What the dumps have in common"))
-    _reasons(report, "cut", "Cut", fleet.cut)
-    _reasons(report, "failed", "Without a report", fleet.failed)
+        report.tables.append(_SHARED.table(alike, title="What the dumps have in common"))
+    _reasons(report, _CUT, "Cut", fleet.cut)
+    _reasons(report, _FAILED_DUMPS, "Without a report", fleet.failed)
     report.totals = {"dumps": len(fleet.dumps), "buckets": len(fleet.buckets), "failed": len(fleet.failed)}
     return report
 
 
-def _reasons(report: Report, name: str, title: str, dumps: Sequence[Dump]) -> None:
+def _reasons(report: Report, schema: Schema, title: str, dumps: Sequence[Dump]) -> None:
     """Add a table with what is wrong with each of the dumps: all of it in JSON, the first ones as text."""
     rows = [(dump.path, dump.reason) for dump in dumps]
     if rows:
         left = len(rows) - _FAILED
         footer = [f"... {left} more"] if left > 0 else []
-        report.tables.append(Table(f"{name}_text", _FAILURES, rows[:_FAILED], title=title, footer=footer, only="text"))
-    report.tables.append(Table(name, _FAILURES, rows, only="json"))
+        report.tables.append(schema.table(rows[:_FAILED], title=title, footer=footer, only="text"))
+    report.tables.append(schema.table(rows, only="json"))
 
 
 def fleet_html(fleet: Fleet, store: Store, name: str, json: str) -> str:

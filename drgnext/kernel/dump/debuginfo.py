@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from dmods.corefile.kept import source_of
+from dmods.corefile.unpacked import source_of
 from dmods.errors import UserError
 from drgnext.dump_path import dump_path
 from drgnext.kernel.dump.given_files import given_files, own_files

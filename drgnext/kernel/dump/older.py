@@ -6,7 +6,7 @@ import os
 
 from dmods.base.raw_names import printable
 from dmods.cli.drgn_starter import check_dump, lost_architecture, lost_vmcoreinfo
-from dmods.corefile.kept import plain_path
+from dmods.corefile.unpacked import plain_path
 from dmods.errors import UserError
 from drgnext.kernel.dump.target import Kernel
 

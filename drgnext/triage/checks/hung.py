@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Parties, Said
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.locks import Wait
@@ -79,7 +79,7 @@ def _held(facts: KernelFacts, waiting: list[tuple[Process, list[Wait]]]) -> Find
         ("locks", f"findstack {owner.pid}" if owner is not None else "stacks"),
         weight=(oldest.age or 0) // 1_000_000,
         alternative="the holder is well and only slow; the time is evidence against this",
-        hands=Hands(holds=_name(owner)),
+        parties=Parties(holds=_name(owner)),
     )
 
 

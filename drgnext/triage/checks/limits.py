@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Parties, Said
 from drgnext.kernel.system.limits import Use, machine_uses, process_uses
 from drgnext.triage.facts import KernelFacts
 
@@ -38,7 +38,7 @@ def _finding(use: Use) -> Finding:
         weight=use.used,
         subject=use.what,
         alternative="the load needs so many; evidence for this would be that none of them is idle",
-        hands=Hands(holds=use.who),
+        parties=Parties(holds=use.who),
     )
 
 

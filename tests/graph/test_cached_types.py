@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dmods.corefile import kept_tables
+from dmods.corefile import cached_types
 from dmods.corefile.target import CoreFile
 from dmods.graph.types import typegraph
 from fixtures import answers
@@ -162,7 +162,7 @@ def test_the_cache_command_lists_and_removes_them(program: Dumped, folder: Path,
     cleared = answers.dmods("cache", "--clear", env=environment)
     assert f"removed the types of {count} file" in cleared.stdout + cleared.stderr
     assert _kept(folder) == {}
-    assert kept_tables.kept_tables() == []
+    assert cached_types.kept_tables() == []
 
 
 def test_a_full_disk_leaves_nothing_behind(program: Dumped, folder: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_made(program: Dumped, folder: Path, monkeypatch
     first = _types(program.core)
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self/nobody")  # nobody makes a file in /proc, not even root
     assert _types(program.core) == first
-    assert kept_tables.folder_of_tables() is None
+    assert cached_types.folder_of_tables() is None
 
 
 def _rewrite(path: Path, change: Any) -> None:

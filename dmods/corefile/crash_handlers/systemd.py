@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Optional
 
 from dmods.base.regex import regex
-from dmods.corefile.keepers.common import (
+from dmods.corefile.crash_handlers.common import (
     MOST_TEXT,
     ROOT,
     Context,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dmods.corefile.keepers import abrt as abrt_reader
-from dmods.corefile.keepers import apport as apport_reader
-from dmods.corefile.keepers import systemd as systemd_reader
-from dmods.corefile.keepers.common import Context
+from dmods.corefile.crash_handlers import abrt as abrt_reader
+from dmods.corefile.crash_handlers import apport as apport_reader
+from dmods.corefile.crash_handlers import systemd as systemd_reader
+from dmods.corefile.crash_handlers.common import Context
 from dmods.corefile.target import CoreFile
 from fixtures import answers, keeping
 from fixtures.cores import CoreSet, take

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import BinaryIO, Optional
 
 from dmods.base.regex import regex
-from dmods.corefile.keepers import APPORT, REPORT
-from dmods.corefile.keepers.common import MOST_TEXT, Context, Stored, decoded, entries, number, place, status_of
+from dmods.corefile.crash_handlers import APPORT, REPORT
+from dmods.corefile.crash_handlers.common import MOST_TEXT, Context, Stored, decoded, entries, number, place, status_of
 
 KEEPER = APPORT
 FOLDER = "/var/crash"

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.regex import regex
-from dmods.corefile.keepers.common import Context, Stored, entries, is_whole, number, place, small_file, status_of
+from dmods.corefile.crash_handlers.common import (
+    Context,
+    Stored,
+    entries,
+    is_whole,
+    number,
+    place,
+    small_file,
+    status_of,
+)
 
 KEEPER = "abrt"
 FOLDERS = ("/var/spool/abrt", "/var/tmp/abrt")

@@ -1,4 +1,4 @@
-"""The types and variables of debug information, kept in the user's cache folder (engine/core/src/dwarf/kept.rs).
+"""The types and variables of debug information, kept in the user's cache folder (engine/core/src/dwarf/unpacked.rs).
 
 The next command finds there what the first one has read. The folder is the user's own; where it is not, or cannot be
 made, each command reads the debug information again.
@@ -10,7 +10,7 @@ import os
 import stat
 from typing import Optional
 
-from dmods.corefile import kept
+from dmods.corefile import unpacked
 from dmods.errors import UserError
 
 KIND = "types"  # the folder beside the copies of dumps
@@ -23,20 +23,20 @@ _MOST_HEAD = 1 << 13  # bytes of the lines that say what a file was made of
 def folder_of_tables() -> Optional[str]:
     """Return the path of the folder, which is made if it does not exist. None: there can be none."""
     try:
-        return kept.own_folder(KIND)
+        return unpacked.own_folder(KIND)
     except UserError:
         return None
 
 
-def kept_tables() -> list[kept.Copy]:
+def kept_tables() -> list[unpacked.Copy]:
     """Return what is kept, the one that was used last first. Raises UserError for a folder of others."""
-    if not os.path.lexists(kept.folder_of_copies(KIND)):
+    if not os.path.lexists(unpacked.folder_of_copies(KIND)):
         return []
     found = []
-    for entry in os.scandir(kept.own_folder(KIND)):
+    for entry in os.scandir(unpacked.own_folder(KIND)):
         if entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
             status = entry.stat(follow_symlinks=False)
-            found.append(kept.Copy(entry.path, _source(entry.path), status.st_blocks * 512, status.st_mtime))
+            found.append(unpacked.Copy(entry.path, _source(entry.path), status.st_blocks * 512, status.st_mtime))
     return sorted(found, key=lambda each: -each.used)
 
 

@@ -17,7 +17,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
 from dmods.corefile import archives, packed
-from dmods.corefile.keepers import APPORT, REPORT
+from dmods.corefile.crash_handlers import APPORT, REPORT
 from dmods.errors import UserError
 
 #: The environment variable with the most bytes that a dump may have when it is unpacked.
@@ -45,7 +45,7 @@ def plain_path(path: str) -> tuple[str, list[str]]:
     Raises UserError where what is in the file is no dump, or where there is no place for it.
     """
     if os.path.isdir(path):
-        from dmods.corefile.keepers.abrt import core_in
+        from dmods.corefile.crash_handlers.abrt import core_in
 
         path = core_in(path) or path
     try:
@@ -282,7 +282,7 @@ def _make(path: str, form: str, status: os.stat_result, copy: str) -> dict[str, 
 
 def _write_payload(path: str, to: str) -> bool:
     """Write the compressed core of a report into an empty file. Return whether it is there to its end."""
-    from dmods.corefile.keepers.apport import write_core
+    from dmods.corefile.crash_handlers.apport import write_core
 
     free = os.statvfs(os.path.dirname(to))
     with open(to, "wb") as file:

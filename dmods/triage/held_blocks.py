@@ -1,4 +1,4 @@
-"""The blocks that the dying thread had in its hands: in its registers, and in the callee-saved ones of its frames."""
+"""The blocks that the dying thread held: in its registers, and in the callee-saved ones of its frames."""
 
 from __future__ import annotations
 
