@@ -16,7 +16,7 @@ from typing import Optional, Union
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Helpers of these packages are looked up where a test imports them.
-PACKAGES = ("tests", "fixtures")
+PACKAGES = ("tests", "fixtures", "tools")
 #: Helpers are taken to assert if their names begin so.
 JUDGES = ("check", "judge", "assert_", "_check", "_judge", "_assert_")
 
@@ -102,7 +102,7 @@ class Files:
         return self.known[path]
 
     def module(self, parts: tuple[str, ...]) -> Optional[Module]:
-        """Return the module of that dotted name, or None if it is not of the tests or the fixtures."""
+        """Return the module of that dotted name, or None if it is of another package."""
         if not parts or parts[0] not in PACKAGES:
             return None
         at = self.root.joinpath(*parts)

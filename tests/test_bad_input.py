@@ -18,13 +18,13 @@ import pytest
 
 from dmods._engine import Image
 from fixtures import _cache, answers
-from fixtures.bench.heaps import Cache
 from fixtures.cores import CoreSet, take
 from fixtures.limits import HANG
 from fixtures.truth import Truth
 from tests.corekit import compile_c, kernel_core
 from tests.fuzz.driver import Victim, Worker
 from tests.fuzz.recipes import Recipe
+from tools.bench.heaps import Cache
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 30  # wall time for any of these; a hang would be minutes

@@ -14,8 +14,8 @@ from typing import Optional
 import pytest
 
 from fixtures import answers
-from fixtures.bench import __main__ as bench
-from fixtures.bench import beside, debug, dumps, dwarf, goals, heaps, large, measure, start
+from tools.bench import __main__ as bench
+from tools.bench import beside, debug, dumps, dwarf, goals, heaps, large, measure, start
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "fixtures" / "bench"

@@ -15,9 +15,9 @@ import pytest
 
 from dmods.heap.heap import find_heap
 from fixtures import cores, judge
-from fixtures.bench.measure import Observed
 from fixtures.limits import HANG_CPU
 from tests.corekit import PT_LOAD, PT_NOTE, Memory, elf64_core, note, prstatus64
+from tools.bench.measure import Observed
 
 MEBIBYTE = 1 << 20
 PEAK = 600 * MEBIBYTE

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import cores, oracles, reach, software
+from fixtures import cores, reach, software
 from fixtures.mallocinfo import MallocInfo
 from fixtures.programs import PROGRAMS
 from tests import quick
+from tools import oracles
 
 OTHERS = ("bullseye", "trixie", "sid")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import cores, programs_at_work, soak, witness
+from fixtures import cores, programs_at_work
 from fixtures.programs_at_work import Program
 from tests.corekit import compile_c
+from tools import soak, witness
 
 
 @pytest.mark.quick("bash")

@@ -12,8 +12,8 @@ from dmods.graph.types.block_kinds import Types
 from dmods.graph.types.typegraph import SampledLeaks, sampled_leaks
 from dmods.heap.heap import find_heap
 from fixtures import answers
-from fixtures.bench import debug
 from tests.graph.typed import Dumped, dump
+from tools.bench import debug
 
 _BLOCKS = 30_000
 _SESSIONS = {"c": "struct session", "c++": "Session", "rust": "debugged::Session"}

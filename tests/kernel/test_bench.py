@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.bench import kernel as bench_kernel
-from fixtures.bench import measure, memstat, terabyte
+from tools.bench import kernel as bench_kernel
+from tools.bench import measure, memstat, terabyte
 
 
 @pytest.mark.thorough("it measures for a minute")
@@ -44,5 +44,5 @@ def test_the_page_array_of_a_large_machine(tmp_path: Path) -> None:
     terabyte.make(dump, pages)
     assert dump.stat().st_size < 32 << 20
     assert terabyte.count(dump, pages // 16) == terabyte.truth(pages // 16)
-    command = [sys.executable, "-m", "fixtures.bench.terabyte", "--memory", "64G", "--one", "count", str(dump)]
+    command = [sys.executable, "-m", "tools.bench.terabyte", "--memory", "64G", "--one", "count", str(dump)]
     assert measure.run(command).rss < terabyte.MOST_BYTES

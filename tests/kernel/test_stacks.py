@@ -17,7 +17,6 @@ from dmods.command import KERNEL
 from drgnext.commands import findstack
 from drgnext.kernel.dump.target import Kernel
 from fixtures import answers, kernel
-from fixtures.bench import stacks as bench
 from fixtures.limits import HANG
 from tests.kernel.crashed import (
     DEATHS,
@@ -31,6 +30,7 @@ from tests.kernel.crashed import (
     open_program,
     symbols,
 )
+from tools.bench import stacks as bench
 
 #: The console's line right before the trace of the innermost trap.
 BEFORE = {"sysrq": "Kernel panic - not syncing", "nmi": "Kernel panic - not syncing"}

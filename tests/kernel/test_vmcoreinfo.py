@@ -19,10 +19,10 @@ import pytest
 from dmods.modules import elf
 from drgnext.kernel.dump.vmcoreinfo import numbers
 from fixtures import kernel
-from fixtures.bench.measure import Observed
 from tests import quick
 from tests.corekit import elf64_core, note
 from tests.fuzz import vmcores
+from tools.bench.measure import Observed
 
 MEBIBYTE = 1 << 20
 _VALUES = re.compile(rb"(?<=\)=)\S+")
