@@ -18,7 +18,7 @@ from tools.bench import __main__ as bench
 from tools.bench import beside, debug, dumps, dwarf, goals, heaps, large, measure, start
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCH = ROOT / "fixtures" / "bench"
+BENCH = ROOT / "tools" / "bench"
 ANSWER = ("direct_count", "direct_bytes", "indirect_count", "indirect_bytes")
 BLOCKS = 20_000
 
