@@ -17,6 +17,8 @@ from fixtures import answers, pythons
 
 pytestmark = pytest.mark.thorough("it needs Debian's Pythons")
 VERSIONS = pytest.mark.parametrize("version", pythons.VERSIONS)
+# -X dev puts debug hooks before each block, and has a stack of its own for the handler of the signal.
+OPTIONS = pytest.mark.parametrize("options", [(), ("-X", "dev")], ids=["plain", "debug"])
 
 
 def _pymalloc(target: CoreFile) -> PymallocHeap:
@@ -36,14 +38,15 @@ def test_pools_are_those_of_debugmallocstats(version: str) -> None:
     assert (figures["arenas"], figures["pools free"]) == made.arenas()
 
 
+@OPTIONS
 @VERSIONS
 @pytest.mark.parametrize("run", ["first", "second", "third"])
-def test_what_is_lost_is_found_and_nothing_else(version: str, run: str) -> None:
+def test_what_is_lost_is_found_and_nothing_else(version: str, run: str, options: tuple[str, ...]) -> None:
     """Each run has its memory elsewhere, and other old words.
 
     By accident such words hold a few: in an object of a type in C that is not CPython's own, or in a block of ld.so's.
     """
-    made = pythons.core(version, "lost", arguments=(run,))
+    made = pythons.core(version, "lost", *options, arguments=(run,))
     truth = made.truth()
     target = made.target()
     heap = find_heap(target)
@@ -67,11 +70,12 @@ def _holder(target: CoreFile, address: int) -> str:
     return str(rows[-2]["block"] if len(rows) > 1 else rows[-1]["at"])
 
 
+@OPTIONS
 @VERSIONS
 @pytest.mark.parametrize("dies", ["freeing", "waiting"])
-def test_what_any_object_holds_is_live(version: str, dies: str) -> None:
+def test_what_any_object_holds_is_live(version: str, dies: str, options: tuple[str, ...]) -> None:
     """The process dies while containers are freed: their last items are gone, and their first are in use."""
-    made = pythons.core(version, "holders", arguments=(dies,))
+    made = pythons.core(version, "holders", *options, arguments=(dies,))
     truth = made.truth()
     heap = find_heap(made.target())
     heap.leaks()

@@ -6,7 +6,7 @@
 use super::objects;
 use super::search::{Search, MAPPED};
 use crate::control::Control;
-use crate::python::census::{self, Found};
+use crate::python::census::{self, Found, HOOK, HOOK_BEHIND};
 use crate::python::links::LINKS;
 use crate::python::types::Kind;
 
@@ -88,6 +88,7 @@ fn large(search: &mut Search<'_, '_>, block: u64, end: u64, mapped: bool) -> Opt
     let release = search.process.release;
     let Search { types, words, .. } = search;
     let object = census::object_at(types, words, release, (at, 0), end.checked_sub(at)?)?;
-    let left = end - at - object.inside;
+    let hooks = (at - block) / HOOK * HOOK_BEHIND;
+    let left = (end - at - object.inside).saturating_sub(hooks);
     (left < if mapped { MOST_LEFT_MAPPED } else { MOST_LEFT }).then_some(object)
 }
