@@ -14,8 +14,7 @@ from dmods.runtimes.python.find import find_python
 from dmods.target import Target
 
 # (bytes of an arena, bytes of a pool): since 3.10, and before. A build may choose the other (WITH_PYMALLOC_RADIX_TREE).
-# PYMALLOC_USE_HUGEPAGES makes arenas of 3.15 twice as large.
-_NEW, _OLD, _HUGE = (1 << 20, 16 << 10), (256 << 10, 4 << 10), (2 << 20, 16 << 10)
+_NEW, _OLD = (1 << 20, 16 << 10), (256 << 10, 4 << 10)
 
 
 def find_pymalloc(target: Target, owned: Ranges) -> Found:
@@ -32,7 +31,6 @@ def find_pymalloc(target: Target, owned: Ranges) -> Found:
     data = [part for start, end in writable_segments(target) for part in image.covered(start, end)]
     places = [data, states, list(memory)]
     sizes = (_OLD, _NEW) if python.layout.version < (3, 10) else (_NEW, _OLD)
-    sizes += (_HUGE,) if python.layout.version >= (3, 15) else ()
     for arena, pool in sizes:
         heap = Pymalloc(image, rest, places, arena, pool)
         if heap.arenas:

@@ -1,7 +1,7 @@
 """The table of offsets with which _PyRuntime begins since CPython 3.13 (Include/internal/pycore_debug_offsets.h).
 
 It is a structure of structures: `_Py_DebugOffsets`. Each release has fields of its own, so a release without a
-description here is refused. The rest of dmods takes some offsets for granted. Where a table has them, they are compared.
+description here is refused. The rest of dmods takes some offsets for granted. Where a table has them, it is compared.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def dict_key(target: Target, address: int) -> Optional[str]:
 
 
 def given(objects: Objects, block: int) -> int:
-    """Return where the memory begins that CPython was given of a block: behind the words of debug hooks, if there are any.
+    """Return where the memory begins that CPython was given of a block: behind the words of debug hooks, if it has any.
 
     The engine has the same rule (engine/core/src/python/census.rs).
     """

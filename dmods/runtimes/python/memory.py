@@ -88,7 +88,7 @@ class Objects:
         return Type(address, name, basic, item, flags, base) if name.isprintable() else None
 
     def _is_frozendict(self, address: int) -> bool:
-        """Return whether the type is frozendict or inherits from it: its objects begin as a dict, and no flag says so."""
+        """Return whether the type is frozendict or inherits from it: its objects begin as a dict, without its flag."""
         for _step in range(_MOST_BASES):
             if not address:
                 return False
