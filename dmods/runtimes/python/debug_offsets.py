@@ -16,9 +16,8 @@ TABLE_SIZE = 1024  # bytes that hold every table
 _HEAD = 24  # bytes of the cookie, the version, and whether the build is free-threaded
 _MOST = 1 << 16  # larger than any offset in these structures, but for those in the state of an interpreter
 _MOST_STATE = 1 << 24
-_STATE_BEFORE_FRAME = (
-    5  # bytes from gi_frame_state to gi_iframe: coroutines.py, engine/core/src/python/unused/frames.rs
-)
+# Bytes from gi_frame_state to gi_iframe: see coroutines.py, and engine/core/src/python/unused/frames.rs.
+_STATE_BEFORE_FRAME = 5
 
 _GIL = "gil gil_state gil_enabled gil_locked gil_holder"
 _RUNTIME = "size finalizing head"

@@ -61,11 +61,11 @@ def old_slots(python: Python, links: Optional[CollectorLinks]) -> list[tuple[int
             held = python.objects.image.read(first, (last - first) // 8 * 8)
             words = array("Q", held[: len(held) // 8 * 8])
             if old:
-                for kind, at, count in _in_variables(python, words, first, data, links):
+                # Free tables are no part of it: a thread may be about to free one, and the engine sees the threads' stacks
+                # (engine/core/src/python/unused/free_lists.rs). One with a reference may be that of a dictionary without
+                # containers, which is not tracked.
+                for _kind, at, count in _in_variables(python, words, first, data, links):
                     found.append((first + 8 * (at + count), first + 8 * (at + SLOTS)))
-                    # One with a reference may be that of a dictionary without containers, which is not tracked.
-                    kept = [table for table in words[at : at + count] if not python.objects.refcount(table)]
-                    found += ((table + _TABLE_HEAD, table + size) for table in kept if kind == TABLES)
                 continue
             arrays = list(arrays_in(python, words)) or _proven(list(_in_words(python, words)))
             for kind, at, count in arrays:
