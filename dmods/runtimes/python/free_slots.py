@@ -61,9 +61,9 @@ def old_slots(python: Python, links: Optional[CollectorLinks]) -> list[tuple[int
             held = python.objects.image.read(first, (last - first) // 8 * 8)
             words = array("Q", held[: len(held) // 8 * 8])
             if old:
-                # Free tables are no part of it: a thread may be about to free one, and the engine sees the threads' stacks
-                # (engine/core/src/python/unused/free_lists.rs). One with a reference may be that of a dictionary without
-                # containers, which is not tracked.
+                # Free tables count: a thread may be about to free one. The engine knows all stacks, and leaves out
+                # the others (engine/core/src/python/unused/free_lists.rs). One with a reference may be that of a
+                # dictionary without containers, which is not tracked.
                 for _kind, at, count in _in_variables(python, words, first, data, links):
                     found.append((first + 8 * (at + count), first + 8 * (at + SLOTS)))
                 continue
