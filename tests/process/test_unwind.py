@@ -123,7 +123,7 @@ def test_a_handler_on_an_alternate_stack_leaves_two_live_stacks() -> None:
 
 
 def test_roots_on_stacks_are_those_of_both_live_stacks() -> None:
-    """The stack that a thread left for a handler on another stack may hold an object that the thread is about to free."""
+    """The stack that a thread left for a handler on another one may hold an object that the thread is about to free."""
     _core, target = opened("altstack")
     alternate, own = live_stacks(target, target.threads()[0])
     on_stacks = Ranges(live_memory.live_stacks(target, find_heap(target).roots))
