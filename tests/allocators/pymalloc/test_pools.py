@@ -122,6 +122,17 @@ def test_unused_parts_of_large_objects_hold_nothing(version: str) -> None:
     assert {lost.get(block.address) for block in heap.blocks(DIRECT)} == set(lost.values())
 
 
+@VERSIONS
+def test_frames_that_returned_hold_nothing(version: str) -> None:
+    """The frames lay in a chunk that CPython keeps for the next deep call (3.14 and later), or gave back."""
+    made = pythons.core(version, "deep")
+    heap = find_heap(made.target())
+    heap.leaks()
+    lost = {_block(heap, hidden) for hidden in made.truth()["lost"]}
+    assert len(lost) == 41
+    assert {block.address for block in heap.blocks(DIRECT)} == lost
+
+
 def _block(heap: ProcessHeap, hidden: int) -> int:
     block = heap.block_at(hidden ^ pythons.HIDDEN)
     assert block is not None
