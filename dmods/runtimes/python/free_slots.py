@@ -61,11 +61,13 @@ def old_slots(python: Python, links: Optional[CollectorLinks]) -> list[tuple[int
             held = python.objects.image.read(first, (last - first) // 8 * 8)
             words = array("Q", held[: len(held) // 8 * 8])
             if old:
-                # Free tables count: a thread may be about to free one. The engine knows all stacks, and leaves out
-                # the others (engine/core/src/python/unused/free_lists.rs). One with a reference may be that of a
-                # dictionary without containers, which is not tracked.
-                for _kind, at, count in _in_variables(python, words, first, data, links):
+                for kind, at, count in _in_variables(python, words, first, data, links):
                     found.append((first + 8 * (at + count), first + 8 * (at + SLOTS)))
+                    # One with a reference may be that of a dictionary without containers, which is not tracked. A
+                    # thread may be about to free the last one: the engine, which knows all stacks, decides.
+                    sure = words[at : at + max(count - 1, 0)]
+                    kept = [table for table in sure if not python.objects.refcount(table)]
+                    found += ((table + _TABLE_HEAD, table + size) for table in kept if kind == TABLES)
                 continue
             arrays = list(arrays_in(python, words)) or _proven(list(_in_words(python, words)))
             for kind, at, count in arrays:
