@@ -19,7 +19,7 @@ _LANDS = {name for name, recipe in userlands.RECIPES.items() if recipe.release i
 #: Names of userlands, kernels, interpreters and libraries as tests have them in their parameters.
 NAMES = _SUITES | _LANDS
 NAMES |= {name for name, source in packages.KERNELS.items() if source.suite in _SUITES}
-NAMES |= {version for version, release in userlands.PYTHONS.items() if release in _SUITES}
+NAMES |= {name for name, at in {**userlands.PYTHONS, **userlands.PYDEBUG}.items() if at in _SUITES}
 NAMES |= {version for version, (land, *_) in mimallocs.PACKAGES.items() if land in _SUITES}
 NAMES |= {version for release, version in musls.RELEASES.items() if release in _SUITES}
 

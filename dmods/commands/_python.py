@@ -14,6 +14,6 @@ def python_of(target: Target) -> Python:
     if found.python is None:
         raise UserError(
             found.refusal or "the process has no CPython",
-            "this command reads CPython 3.9 to 3.14; --sysroot names the root that has the interpreter's file",
+            "this command reads CPython 3.9 to 3.15; --sysroot names the root that has the interpreter's file",
         )
     return found.python

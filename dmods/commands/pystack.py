@@ -163,7 +163,7 @@ COMMAND = Command(
     name="pystack",
     summary="the Python frames of every thread: file, line and function",
     description=(
-        "pystack reads CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. The\n"
+        "pystack reads CPython 3.9 to 3.15, with or without debug information. The innermost frame comes first. The\n"
         "name of its threading.Thread is shown beside each thread, in quotes. The thread that holds the GIL is named;\n"
         "if no thread holds it, the last line says so. Frames of a suspended generator or coroutine are not part of a\n"
         "thread's stack. `stacks` and `findstack` show the same frames between those of C. A free-threaded build\n"

@@ -20,7 +20,7 @@ from dmods.runtimes.python.find import find_python
 from dmods.target import Target
 
 LINKS = 16  # bytes of a PyGC_Head
-_THREAD_STATE = 1024  # bytes that hold a PyThreadState (3.14: 900)
+_THREAD_STATE = 1024  # bytes that hold a PyThreadState (3.14: 900, 3.15: 888)
 _PYMALLOC = "pymalloc"
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dmods.base.ranges import Ranges
 from dmods.command import find_command
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
+from dmods.heap.process_heap import find_heap
+from dmods.heap.roots import live_memory
 from dmods.modules import elf
 from dmods.process import signals
 from dmods.process.threads import find_thread, live_stacks, stack_of, stacks_of
@@ -117,6 +120,16 @@ def test_a_handler_on_an_alternate_stack_leaves_two_live_stacks() -> None:
     assert start <= alternate.start < alternate.end
     assert own.start == core.truth.facts["sp"] - 128
     assert own.end > core.truth.facts["cfa1"]
+
+
+def test_roots_on_stacks_are_those_of_both_live_stacks() -> None:
+    """The stack that a thread left for a handler on another one may hold an object that the thread is about to free."""
+    _core, target = opened("altstack")
+    alternate, own = live_stacks(target, target.threads()[0])
+    on_stacks = Ranges(live_memory.live_stacks(target, find_heap(target).roots))
+    assert alternate.start in on_stacks
+    assert own.start in on_stacks
+    assert own.end - 8 in on_stacks
 
 
 @pytest.mark.parametrize(("mode", "threads"), [("handler", 1), ("null", 1), ("raise", 2), ("own-stack", 2)])

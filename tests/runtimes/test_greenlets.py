@@ -17,7 +17,7 @@ from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.greenlets import greenlet_at
 from fixtures import answers, pythons
 
-_NEWEST = "3.2.4"  # of greenlet: the newest that has wheels for all CPythons here
+_NEWEST = "3.2.4"  # of greenlet: the newest that has wheels for the host, 3.12 and 3.14
 _PAIRS = [
     ("host", _NEWEST),
     ("3.9", "1.1.3.post0"),
@@ -33,6 +33,7 @@ _PAIRS = [
     ("3.13", "3.5.6"),
     ("3.14", _NEWEST),
     ("3.14", "3.5.6"),
+    ("3.15", "3.5.6"),
 ]
 
 

@@ -21,7 +21,9 @@ _RECORD = 0x5000
 
 
 @pytest.mark.thorough("it needs Debian's Pythons and NumPy")
-@pytest.mark.parametrize(("version", "numpy"), [("3.9", "1.21.6"), ("3.11", "1.26.4"), ("3.13", "2.2.6")])
+@pytest.mark.parametrize(
+    ("version", "numpy"), [("3.9", "1.21.6"), ("3.11", "1.26.4"), ("3.13", "2.2.6"), ("3.15", "2.5.5")]
+)
 def test_lost_arrays_are_found_and_no_other(version: str, numpy: str) -> None:
     made = pythons.core(version, "numpy_arrays", packages=[f"numpy=={numpy}"])
     truth = made.truth()

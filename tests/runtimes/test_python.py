@@ -18,9 +18,10 @@ from fixtures import answers, pythons
 
 pytestmark = pytest.mark.thorough("it needs Debian's Pythons")
 VERSIONS = pytest.mark.parametrize("version", pythons.VERSIONS)
+BUILDS = pytest.mark.parametrize("version", [*pythons.VERSIONS, *pythons.PYDEBUG])
 
 
-@VERSIONS
+@BUILDS
 def test_stacks_are_those_of_faulthandler(version: str) -> None:
     made = pythons.core(version, "stacks")
     target = made.target()
@@ -53,7 +54,7 @@ def test_python_frames_stand_between_those_of_c(version: str) -> None:
     assert places["run"] - places["key"] > 1
 
 
-@VERSIONS
+@BUILDS
 def test_objects_are_those_of_the_collector(version: str) -> None:
     made = pythons.core(version, "objects")
     answer = answers.typed("pyobjects", *made.argv(), "--top", 100000)

@@ -24,6 +24,16 @@ VERSIONS = pytest.mark.parametrize(
         *(pytest.param(each, marks=pytest.mark.thorough("it needs Debian's Pythons")) for each in pythons.VERSIONS),
     ],
 )
+BUILDS = pytest.mark.parametrize(
+    "version",
+    [
+        "host",
+        *(
+            pytest.param(each, marks=pytest.mark.thorough("it needs Debian's Pythons"))
+            for each in (*pythons.VERSIONS, *pythons.PYDEBUG)
+        ),
+    ],
+)
 
 
 def _plain(name: str) -> str:
@@ -38,7 +48,7 @@ def _truth(made: PythonCore) -> dict[str, list[tuple[int | None, int]]]:
 
 # The hooks of debug mode put words before and behind each object and each table.
 @pytest.mark.parametrize("options", [(), ("-X", "dev")], ids=["plain", "debug"])
-@VERSIONS
+@BUILDS
 def test_each_object_belongs_to_its_variable(version: str, options: tuple[str, ...]) -> None:
     made = pythons.core(version, "variables", *options)
     owners = find_owners(made.target())

@@ -42,11 +42,13 @@ Block = tuple[int, int]  # start, end
 class Stacks:
     """The stacks, as far as they are known before the blocks of the heap are found. `dead` is sure.
 
+    `live` are the live parts of all stacks, also of those that threads left for a signal handler.
     `made` are the stacks that the program made itself: the lowest live address, and the sp of the outermost frame.
     `lowest` are the lowest live addresses of all stacks. Both are sorted.
     """
 
     dead: list[tuple[int, int]] = field(default_factory=list)
+    live: list[tuple[int, int]] = field(default_factory=list)
     made: list[tuple[int, int]] = field(default_factory=list)
     lowest: list[int] = field(default_factory=list)
 
@@ -91,7 +93,7 @@ def dead_stacks(target: Target, stacks: Sequence[ThreadStack], notes: list[str])
         )
     if missed:
         notes.append(f"the threads have too many frames: for {missed} threads the whole stack counts as live")
-    found.dead = live.without(unused)
+    found.dead, found.live = live.without(unused), list(live)
     found.lowest.sort()
     found.made.sort()
     return found

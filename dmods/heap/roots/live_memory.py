@@ -109,9 +109,9 @@ def _vector_values(target: Target) -> set[int]:
 
 
 def live_stacks(target: Target, roots: Roots) -> list[tuple[int, int]]:
-    """Return the roots on the threads' stacks."""
+    """Return the roots on the threads' stacks, also on those that a thread left for a signal handler."""
     known = [bounds for thread in target.threads() if (bounds := known_stack(target, thread)) is not None]
-    stacks = Ranges([*above_stack_pointers(target), *known])
+    stacks = Ranges([*above_stack_pointers(target), *known, *roots.stacks.live])
     return [part for start, end in roots.ranges for part in stacks.within(start, end)]
 
 

@@ -10,7 +10,7 @@ from dmods.runtimes.python.memory import HEAPTYPE, Objects, Type
 
 #: A dictionary or values outside of the object: the second and third word before its collector's links.
 MANAGED_VALUES, MANAGED_DICT = 32, 24
-_CACHED_KEYS = {(3, 9): 864, (3, 10): 872, (3, 11): 872}  # ht_cached_keys; 880 since 3.12
+_CACHED_KEYS = {(3, 9): 864, (3, 10): 872, (3, 11): 872, (3, 15): 888}  # ht_cached_keys; 880 since 3.12
 _CLASS_DICT, _DICT_OFFSET = 264, 288  # tp_dict and tp_dictoffset (Include/cpython/object.h)
 _MANAGED, _INLINE = 1 << 4, 1 << 2  # Py_TPFLAGS_MANAGED_DICT, Py_TPFLAGS_INLINE_VALUES
 _MOST = 1000

@@ -1,6 +1,7 @@
 """Coroutines and generators that wait: the frames that no thread has on its stack, and what each waits for.
 
-A coroutine awaits what lies on top of its value stack (``_PyGen_yf``, Objects/genobject.c). Where its frame lies:
+A coroutine awaits what lies on top of its value stack, or since 3.15 below that (``_PyGen_yf``, Objects/genobject.c).
+Where its frame lies:
 
 * until 3.10 a frame object, to which ``gi_frame`` leads. Without one the coroutine has ended;
 * since 3.11 in the coroutine itself, behind its state (``gi_frame_state``, Include/internal/pycore_genobject.h).
@@ -21,6 +22,7 @@ _BETWEEN = ("coroutine_wrapper", "async_generator_asend", "async_generator_athro
 _FUTURE_ITERATOR = "_asyncio.FutureIter"
 _FIRST = 16  # where all of these have that pointer
 _MOST = 1000  # coroutines of a chain
+_SUSPENDED, _YIELDING_FROM, _EXECUTING = (1, 2, 3), (2, 3), 4  # gi_frame_state since 3.15; 0: new, 5: ended
 _RESUME_AFTER_YIELD_FROM = 2  # Include/internal/pycore_opcode_utils.h, of 3.11 and 3.12
 _YIELD_FROM = 72  # the instruction, until 3.10 (Include/opcode.h)
 
@@ -106,8 +108,14 @@ def future_of(python: Python, address: int) -> int:
 
 
 def _state(python: Python, at: int) -> str:
-    """Return the state by gi_frame_state: the least number is new, others below 0 wait, 0 runs, the rest have ended."""
+    """Return the state by gi_frame_state (enum _framestate, Include/internal/pycore_frame.h).
+
+    Until 3.14 the least number is new, others below 0 wait, 0 runs, the rest have ended.
+    """
     data = python.objects.image.read(at, 1)
+    if python.layout.version >= (3, 15):
+        number = data[0] if data else -1
+        return NEW if number == 0 else WAITS if number in _SUSPENDED else RUNS if number == _EXECUTING else ""
     number = int.from_bytes(data, "little", signed=True) if data else 1
     new = -3 if python.layout.version >= (3, 13) else -2
     return NEW if number == new else WAITS if new < number < 0 else RUNS if number == 0 else ""
@@ -138,17 +146,20 @@ def _top(python: Python, frame: PythonFrame) -> Optional[int]:
         top = places.start + 8 * (words.int32(at + 64) or 0)  # stacktop
     else:
         top = words.at(at + 64) or 0  # stackpointer
-    if not first < top <= places.end or top % 8:
+    # Since 3.15 an index stands above what `await` and `yield from` wait for (_PyEval_GetIter, Python/ceval.c).
+    place = top - (16 if version >= (3, 15) else 8)
+    if not first <= place < places.end or top > places.end or top % 8:
         return None
-    value = (words.at(top - 8) or 0) & ~7  # since 3.14 the lower bits are flags
+    value = (words.at(place) or 0) & ~7  # since 3.14 the lower bits are flags
     return value if python.objects.type_of(value) is not None else None
 
 
 def _yields_from(python: Python, generator: int, frame: PythonFrame) -> bool:
     """Return whether a generator that waits does so in `yield from` or `await`, not in `yield`."""
     version, image = python.layout.version, python.objects.image
-    if version >= (3, 13):  # FRAME_SUSPENDED_YIELD_FROM is a state of its own
-        return image.read(frame.address - 5, 1) == b"\xff"
+    if version >= (3, 13):  # FRAME_SUSPENDED_YIELD_FROM is a state of its own; since 3.15 it may be locked
+        state = image.read(frame.address - 5, 1)
+        return state[:1] == b"\xff" if version < (3, 15) else state != b"" and state[0] in _YIELDING_FROM
     last = python.layout.frame.last
     if version >= (3, 11):  # the next instruction is RESUME, whose argument tells
         following = image.read((python.objects.words.at(frame.address + last) or 0) + 2, 2)

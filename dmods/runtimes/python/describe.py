@@ -11,7 +11,8 @@ from dmods.target import Target
 
 _LONGEST = 60  # characters of a value
 _SIMPLE = ("str", "bytes", "int", "float", "bool")
-_STARTS = (0, 16, 32, 48)  # bytes before an object: the collector's links, two more pointers, the hooks of debug builds
+_HOOK, _MOST_HOOKS = b"\xfd" * 7, 32  # Objects/obmalloc.c: the bytes before memory; how many bytes hooks take at most
+_STARTS = (0, 16, 32)  # bytes before an object: the collector's links, two more pointers
 
 
 class Description(NamedTuple):
@@ -61,16 +62,25 @@ def dict_key(target: Target, address: int) -> Optional[str]:
     return repr(key) if key is not None and python.objects.type_of(pair[1]) is not None else None
 
 
+def given(objects: Objects, block: int) -> int:
+    """Return where the memory begins that CPython was given of a block: behind the words of debug hooks, if it has any.
+
+    The engine has the same rule (engine/core/src/python/census.rs).
+    """
+    at = block
+    while at < block + _MOST_HOOKS and objects.image.read(at + 9, 7) == _HOOK:
+        at += 16
+    return at
+
+
 def object_in(objects: Objects, block: int, size: int) -> Optional[int]:
     """Return where the object in a block begins, or None if the block holds none.
 
     The engine's census has the same rules (engine/core/src/python/census.rs): what stands before the object must be
     what its type asks for, and before that are the words of debug hooks, twice in large blocks.
     """
-    skip = 0
-    while skip < 32 and objects.image.read(block + skip + 9, 7) == b"\xfd" * 7:
-        skip += 16
-    for start in _STARTS[:3]:
+    skip = given(objects, block) - block
+    for start in _STARTS:
         at = block + skip + start
         kind = objects.type_of(at) if start + skip + 16 <= size else None
         if kind is not None and _before(kind.flags, objects.version) == start and _alive(objects, at):

@@ -1,7 +1,8 @@
 """The unused parts of the frame stacks of CPython's threads (3.11 and later).
 
 Frames lie in chunks {previous, size, top, data} (Include/cpython/pystate.h: _PyStackChunk). A thread state has the last
-chunk, where its free part begins, and where it ends. Nothing is cleared: what returned frames left there stays.
+chunk, where its free part begins, and where it ends. Nothing is cleared: what returned frames left there stays. Since
+3.14 it also has a chunk that is kept for the next call, and holds nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dmods.runtimes.python.runtime import Python, PythonThread
 _STATE_WORDS = 64  # of PyThreadState that are searched for the last chunk
 _MOST_CHUNK = 1 << 30
 _MOST_CHUNKS = 10_000
+_PAGE = 4096
 _HEAD = 24  # bytes of a chunk before its data
 _TOP = 64  # of _PyInterpreterFrame: stacktop, a number until 3.13; stackpointer since
 _MOST_PLACES = 1 << 19
@@ -28,7 +30,7 @@ def unused_stacks(python: Python) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for thread in python.threads:
         chunks = list(_chunks(python, thread))
-        found += [(top, end) for _start, top, end in chunks if top < end]
+        found += [(top, end) for _start, top, end in (*chunks, *_kept(python, thread)) if top < end]
         for frame in python.stack(thread).frames if chunks else ():
             if any(start <= frame.address < top for start, top, _end in chunks):
                 found += _above_top(python, frame.address)
@@ -56,6 +58,22 @@ def _chunks(python: Python, thread: PythonThread) -> Iterator[tuple[int, int, in
             seen.add(at)
             yield at, at + _HEAD + 8 * head[2], at + head[1]
             at = head[0]
+
+
+def _kept(python: Python, thread: PythonThread) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, where its free part begins, end) of the chunk that a thread keeps for later, if it has one.
+
+    ``datastack_cached_chunk`` is the last member of PyThreadState in 3.14, and stands behind the other chunks in 3.15
+    (Include/cpython/pystate.h).
+    """
+    layout, words = python.layout, python.objects.words
+    if layout.version < (3, 14) or not layout.thread_size:
+        return
+    place = layout.thread_size - 8 if layout.version < (3, 15) else layout.chunk + 24
+    at = words.at(thread.address + place) or 0
+    head = words.many(at, 2) if at and at % _PAGE == 0 else None
+    if head is not None and head[0] == 0 and head[1] % _PAGE == 0 and _HEAD <= head[1] <= _MOST_CHUNK:
+        yield at, at + _HEAD, at + head[1]
 
 
 def _above_top(python: Python, frame: int) -> list[tuple[int, int]]:

@@ -63,8 +63,10 @@ def old_slots(python: Python, links: Optional[CollectorLinks]) -> list[tuple[int
             if old:
                 for kind, at, count in _in_variables(python, words, first, data, links):
                     found.append((first + 8 * (at + count), first + 8 * (at + SLOTS)))
-                    # One with a reference may be that of a dictionary without containers, which is not tracked.
-                    kept = [table for table in words[at : at + count] if not python.objects.refcount(table)]
+                    # One with a reference may be that of a dictionary without containers, which is not tracked. A
+                    # thread may be about to free the last one: the engine, which knows all stacks, decides.
+                    sure = words[at : at + max(count - 1, 0)]
+                    kept = [table for table in sure if not python.objects.refcount(table)]
                     found += ((table + _TABLE_HEAD, table + size) for table in kept if kind == TABLES)
                 continue
             arrays = list(arrays_in(python, words)) or _proven(list(_in_words(python, words)))

@@ -1,20 +1,14 @@
 """Where CPython keeps what: offsets in its structures, for each release that dmods reads.
 
-From 3.13 on, ``_PyRuntime`` begins with a table of offsets for debuggers (Include/internal/pycore_debug_offsets.h).
-Older releases have none. Their offsets are from their headers, and ``runtime.py`` proves them on the process before
-they are believed.
+From 3.13 on, ``_PyRuntime`` begins with a table of offsets for debuggers (``debug_offsets.py``). Older releases have
+none. Their offsets are from their headers, and ``runtime.py`` proves them on the process before they are believed.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Optional
 
 from dmods.base.dataclass import dataclass, replace
-
-NEWEST = (3, 14)
-_MOST = 1 << 16  # larger than any offset in these structures, but for those in the state of an interpreter
-_MOST_STATE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -78,6 +72,8 @@ class Layout:
     build: Optional[tuple[int, int, int]] = None
     flags: Optional[int] = None  # where _PyRuntime has its flags
     gil: Optional[GilLayout] = None
+    thread_size: int = 0  # of the state of a thread, where a table says it
+    chunk: int = 0  # where the state of a thread has the last chunk of its stack of frames, where a table says it
 
     @property
     def name(self) -> str:
@@ -99,28 +95,6 @@ KNOWN = (
     Layout((3, 9), FrameLayout((24,), 32, 24, 104, 1), _OLD_CODE, sizes=(("frame", 368),)),
 )
 
-# The tables of _Py_DebugOffsets in their order, until the last field that is read here.
-_RUNTIME = ("size", "finalizing", "head")
-_GIL = ("gil", "gil_state", "gil_enabled", "gil_locked", "gil_holder")
-_INTERPRETER = ("size", "id", "next", "threads", "gc", "modules", "sysdict", "builtins", *_GIL)
-_INTERPRETER_314 = ("size", "id", "next", "threads", "main", *_INTERPRETER[4:], "code_generation", "tlbc_generation")
-_THREAD = ("size", "prev", "next", "interp", "frame", "id", "native", "chunk", "status")
-_FRAME = ("size", "previous", "executable", "instr", "locals", "owner")
-_CODE = ("size", "filename", "name", "qualname", "linetable", "firstlineno", "argcount", "names", "kinds", "start")
-_TABLES = {
-    (3, 13): (_RUNTIME, _INTERPRETER, _THREAD, _FRAME, _CODE, ("size", "ob_type"), ("size", "tp_name")),
-    (3, 14): (
-        _RUNTIME,
-        _INTERPRETER_314,
-        _THREAD,
-        (*_FRAME, "stackpointer", "tlbc"),
-        (*_CODE, "tlbc"),
-        ("size", "ob_type"),
-        ("size", "tp_name"),
-    ),
-}
-TABLE_SIZE = 1024  # bytes that hold every table
-
 
 class Refused(Exception):
     """The interpreter is one that dmods does not read. The text says why."""
@@ -128,66 +102,3 @@ class Refused(Exception):
 
 class NotStarted(Refused):
     """The program is linked with CPython and never began to start it."""
-
-
-def from_table(data: bytes) -> Layout:
-    """Return the layout that the table at the start of _PyRuntime gives. Raises Refused."""
-    version_word, free_threaded = struct.unpack_from("<QQ", data, 8) if len(data) >= 24 else (0, 0)
-    build = (version_word >> 24 & 0xFF, version_word >> 16 & 0xFF, version_word >> 8 & 0xFF)
-    version = build[:2]
-    name = "CPython " + ".".join(map(str, build))
-    if free_threaded:
-        raise Refused(f"{name} is a free-threaded build (without GIL): dmods does not read it")
-    if version not in _TABLES:
-        raise Refused(f"{name}: dmods reads 3.9 to {NEWEST[0]}.{NEWEST[1]}")
-    at, tables = 24, []
-    for fields in _TABLES[version]:
-        if len(data) < at + 8 * len(fields):
-            raise Refused(f"{name}: its table of offsets is not in the dump")
-        tables.append(dict(zip(fields, struct.unpack_from(f"<{len(fields)}Q", data, at))))
-        at += 8 * len(fields)
-    runtime, interpreter, thread, frame, code, base, kind = tables
-    inside = all(value < table["size"] for table in tables for field, value in table.items() if field != "size")
-    small = all(table["size"] < _MOST for table in (thread, frame, code)) and interpreter["size"] < _MOST_STATE
-    if not inside or not small or base["ob_type"] != 8 or kind["tp_name"] != 24:
-        raise Refused(f"{name}: its table of offsets is damaged")
-    foreign = 3
-    return Layout(
-        version,
-        FrameLayout(
-            (thread["frame"],),
-            frame["executable"],
-            frame["previous"],
-            frame["instr"],
-            owner=frame["owner"],
-            least_foreign=foreign,
-        ),
-        CodeLayout(
-            code["filename"],
-            code["name"],
-            code["qualname"],
-            code["linetable"],
-            code["firstlineno"],
-            code["argcount"],
-            code["start"],
-        ),
-        runtime["head"],
-        interpreter["threads"],
-        interpreter["next"],
-        thread["next"],
-        thread["prev"],
-        thread["interp"],
-        thread["id"],
-        thread["native"],
-        build=build,
-        # Five ints and a gap stand before _finalizing (Include/internal/pycore_runtime.h).
-        flags=runtime["finalizing"] - 24 if runtime["finalizing"] >= 24 else None,
-        gil=_gil(interpreter),
-    )
-
-
-def _gil(interpreter: dict[str, int]) -> Optional[GilLayout]:
-    """Return where the GIL is; None where the table says that its parts lie before it."""
-    start = interpreter["gil_state"]
-    locked, holder = interpreter["gil_locked"] - start, interpreter["gil_holder"] - start
-    return GilLayout(interpreter["gil"], locked, holder) if min(locked, holder) >= 0 else None

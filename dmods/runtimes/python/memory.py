@@ -18,6 +18,8 @@ _MOST_META = 8  # metaclasses of metaclasses that are followed
 _MOST_BASES = 64
 # Include/object.h: Py_TPFLAGS_*
 LONG, LIST, TUPLE, BYTES, UNICODE, DICT, EXCEPTION, TYPE = (1 << bit for bit in range(24, 32))
+_FAMILIES = 0xFF << 24
+_FROZENDICT = b"frozendict\0"
 HEAPTYPE, HAVE_GC, BASETYPE = 1 << 9, 1 << 14, 1 << 10
 _BASICSIZE, _ITEMSIZE, _FLAGS, _BASE, _TYPE_BYTES = 32, 40, 168, 256, 264  # in PyTypeObject (Include/cpython/object.h)
 ALIGN = 8
@@ -81,7 +83,20 @@ class Objects:
             name = raw.decode()
         except UnicodeDecodeError:
             return None
+        if self.version >= (3, 15) and not flags & _FAMILIES and self._is_frozendict(address):
+            flags |= DICT
         return Type(address, name, basic, item, flags, base) if name.isprintable() else None
+
+    def _is_frozendict(self, address: int) -> bool:
+        """Return whether the type is frozendict or inherits from it: its objects begin as a dict, without its flag."""
+        for _step in range(_MOST_BASES):
+            if not address:
+                return False
+            name = self.words.at(address + 24)
+            if name and self.image.read(name, len(_FROZENDICT)) == _FROZENDICT:
+                return not (self.words.at(address + _FLAGS) or 0) & HEAPTYPE
+            address = self.words.at(address + _BASE) or 0
+        return False
 
     def _is_type(self, address: int) -> bool:
         """Return whether the object at the address is a type.

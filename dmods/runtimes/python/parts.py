@@ -18,7 +18,7 @@ from dmods.runtimes.python.attributes import (
     shared_keys,
 )
 from dmods.runtimes.python.coroutines import waiting_at
-from dmods.runtimes.python.describe import object_in, value_of
+from dmods.runtimes.python.describe import given, object_in, value_of
 from dmods.runtimes.python.dicts import KEYS, VALUES, Keys, keys_at, values_at
 from dmods.runtimes.python.frame_locals import frame_locals
 from dmods.runtimes.python.memory import DICT, LIST, TUPLE, Type
@@ -49,10 +49,11 @@ class Parts:
         """
         kind, owner = self._of
         found = object_in(self._objects, block, size)
+        start = given(self._objects, block)
         own = self._objects.type_of(found) if found is not None else None
         for at in words:
             if found is None:
-                part = self._of_table(kind, owner, block, at)
+                part = self._of_table(kind, owner, start, at)
             else:
                 self._of = ("", 0)
                 how = "attributes" if kind == "instance" else "items"
@@ -119,17 +120,17 @@ class Parts:
             return ""
         return self._member(kind, offset)
 
-    def _of_table(self, kind: str, owner: int, block: int, at: int) -> Optional[str]:
-        """Return the part that a word is which lies in a block without an object."""
+    def _of_table(self, kind: str, owner: int, start: int, at: int) -> Optional[str]:
+        """Return the part that a word is which lies in memory without an object. ``start``: where the memory begins."""
         if kind == "list":
             return f"[{(at - owner) // 8}]" if at >= owner else None
         if kind == "deque":
-            return "" if at - block in (0, _DEQUE_LINK) else ITEM
+            return "" if at - start in (0, _DEQUE_LINK) else ITEM
         if kind == "instance values":
             objects = self._objects
             own, version = objects.type_of(owner), objects.version
-            start = objects.words.at(owner - (MANAGED_VALUES if version == (3, 11) else MANAGED_DICT)) or 0
-            return self._attribute(own, (at - start - (version == (3, 12))) // 8) if own is not None else None
+            first = objects.words.at(owner - (MANAGED_VALUES if version == (3, 11) else MANAGED_DICT)) or 0
+            return self._attribute(own, (at - first - (version == (3, 12))) // 8) if own is not None else None
         return ITEM if kind == "set" else self._of_dict(kind, owner, at)
 
     def _of_dict(self, kind: str, owner: int, at: int) -> Optional[str]:

@@ -10,7 +10,8 @@ from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.words import Words
 from dmods.process.addresses import module_at
 from dmods.runtimes.python import COOKIE
-from dmods.runtimes.python.layout import KNOWN, TABLE_SIZE, CodeLayout, Layout, NotStarted, Refused, from_table
+from dmods.runtimes.python.debug_offsets import TABLE_SIZE, from_table
+from dmods.runtimes.python.layout import KNOWN, CodeLayout, Layout, NotStarted, Refused
 from dmods.runtimes.python.lines import line_of
 from dmods.runtimes.python.memory import Objects
 from dmods.target import Target, Thread
@@ -127,7 +128,8 @@ class Python:
             if previous is None or code_at is None:
                 return PythonStack(frames, f"the frame at {at:#x} is not in the dump")
             if self._foreign(now):
-                if frames:
+                # Since 3.15 all frames end at one in the state of the thread, behind the first on the C stack.
+                if frames and frames[-1].entry is None:
                     frames[-1] = replace(frames[-1], outermost=True, entry=at)
             else:
                 code = self.code(code_at & ~7)

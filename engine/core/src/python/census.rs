@@ -16,6 +16,12 @@ const CACHED: usize = 4096;
 const LEAST_ADDRESS: u64 = 0x40_0000;
 /// The places in a block where an object may begin: behind the links of the collector, and behind two more pointers.
 const STARTS: [u64; 3] = [0, 16, 32];
+/// Bytes that a debug hook puts before memory (Objects/obmalloc.c, `_PyMem_DebugRawAlloc`).
+pub const HOOK: u64 = 16;
+/// Bytes that it puts behind memory, without a serial number.
+pub const HOOK_BEHIND: u64 = 8;
+/// A large block has two: see [`given`].
+pub const MOST_HOOKS: u64 = 2;
 
 /// The objects of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,12 +142,17 @@ pub fn object(
 /// hooks of its own.
 pub fn given(words: &mut CachedReader<'_>, block: u64) -> Option<u64> {
     let mut at = block;
-    for _ in 0..2 {
-        if words.word(at.checked_add(8)?, 8).is_some_and(|word| word >> 8 == 0xfd_fdfd_fdfd_fdfd) {
-            at = at.checked_add(16)?;
+    for _ in 0..MOST_HOOKS {
+        if words.word(at.checked_add(8)?, 8).is_some_and(is_hook) {
+            at = at.checked_add(HOOK)?;
         }
     }
     Some(at)
+}
+
+/// Returns whether the word before memory is that of a debug hook: a letter and 7 bytes of 0xfd.
+pub fn is_hook(word: u64) -> bool {
+    word >> 8 == 0xfd_fdfd_fdfd_fdfd
 }
 
 /// Returns the object at `at`, `start` bytes behind what its type puts before it. It has at most `room` bytes.

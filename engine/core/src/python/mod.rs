@@ -64,7 +64,28 @@ impl Release {
         match self.minor {
             ..=9 => 864,
             10..=11 => 872,
-            _ => 880,
+            12..=14 => 880,
+            _ => 888,
+        }
+    }
+
+    /// Returns where a module has its name (`PyModuleObject.md_name`, Include/internal/pycore_moduleobject.h). Until 3.14 its
+    /// definition stands before its state, so that state and name lie a word further.
+    pub fn module_name(self) -> u64 {
+        if self.minor >= 15 {
+            40
+        } else {
+            48
+        }
+    }
+
+    /// Returns whether a generator with this `gi_frame_state` has a frame that waits or has not begun
+    /// (`enum _framestate`, Include/internal/pycore_frame.h).
+    pub fn waits(self, state: u8) -> bool {
+        if self.minor >= 15 {
+            state <= 3
+        } else {
+            (state as i8) < 0
         }
     }
 }

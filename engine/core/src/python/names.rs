@@ -16,9 +16,8 @@ const MOST_TEXT: u64 = 256;
 const MOST: u64 = 1 << 20;
 /// Entries of all dictionaries that are read. In a damaged dump many modules may share a large one.
 pub const MOST_ENTRIES: u64 = 1 << 23;
-/// `PyModuleObject.md_dict` and `md_name` (Include/internal/pycore_moduleobject.h), `PyTypeObject.tp_dict`.
+/// `PyModuleObject.md_dict` (Include/internal/pycore_moduleobject.h), `PyTypeObject.tp_dict`.
 const MODULE_DICT: u64 = 16;
-const MODULE_NAME: u64 = 48;
 const CLASS_DICT: u64 = 264;
 /// `ht_qualname` stands before `ht_cached_keys` in `PyHeapTypeObject`.
 const QUALNAME_BEFORE: u64 = 8;
@@ -83,7 +82,8 @@ pub fn holder(reader: &mut Reader<'_, '_>, object: &Found) -> Option<Holder> {
         }
         false => {
             let own = named("__name__");
-            own.or_else(|| reader.word(at, MODULE_NAME).and_then(|text| reader.text(text)))?
+            let place = reader.release.module_name();
+            own.or_else(|| reader.word(at, place).and_then(|text| reader.text(text)))?
         }
     };
     let body = (at.checked_add(16)?, at.checked_add(object.inside)?);

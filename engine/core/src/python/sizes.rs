@@ -10,6 +10,8 @@ use crate::cached_reader::CachedReader;
 const MOST: u64 = 1 << 47;
 /// Bytes of a block of a deque: 64 items and two links (Modules/_collectionsmodule.c).
 const DEQUE_BLOCK: u64 = 66 * 8;
+/// Bytes of a bytes object without its content, and with the NUL behind it (`_PyBytesObject_SIZE`).
+const BYTES: u64 = 33;
 /// How many items such a block has.
 const DEQUE_ITEMS: u64 = 64;
 
@@ -84,7 +86,9 @@ impl Reader<'_, '_> {
             }
             Kind::Bytearray => {
                 let (start, allocated) = (self.word(at, 32)?, self.word(at, 24)?);
-                Size { inside: known.basic, outside: self.buffer(start, allocated)? }
+                // Since 3.15 the bytes are those of a bytes object.
+                let head = if self.release.minor >= 15 && allocated > 0 { BYTES } else { 0 };
+                Size { inside: known.basic, outside: head + self.buffer(start, allocated)? }
             }
             Kind::Deque => {
                 let count = self.word(at, 16)?.checked_add(self.word(at, 40)?)?;

@@ -285,6 +285,8 @@ impl<'a> Types<'a> {
             let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
             match &name[..end] {
                 b"set" | b"frozenset" => return Kind::Set,
+                // PyFrozenDictObject is a PyDictObject with a hash behind it. It has no flag of its own (3.15).
+                b"frozendict" if self.is_static(at) => return Kind::Dict,
                 b"frame" => return Kind::Frame,
                 b"code" if self.release.minor >= 11 => return Kind::Code,
                 b"function" if self.release.minor >= 11 && self.is_static(at) => return Kind::Function,

@@ -5,6 +5,7 @@
 //! nodes are freed with it. So no word of these blocks keeps anything alive.
 
 use super::search::Search;
+use crate::python::census::{HOOK, HOOK_BEHIND};
 use crate::python::types::Kind;
 
 /// `{block *a_head; block *a_cur; PyObject *a_objects;}`
@@ -17,9 +18,12 @@ const MOST_BLOCKS: usize = 1 << 16;
 
 /// Adds the blocks of the arena that the block in use at `start` may be.
 pub(super) fn unused(search: &mut Search<'_, '_>, start: u64, size: u64) {
-    if size != ARENA.next_multiple_of(16) {
+    let Some(given) = search.given(start) else { return };
+    let hooks = (given - start) / HOOK * (HOOK + HOOK_BEHIND);
+    if size != (ARENA + hooks).next_multiple_of(16) {
         return;
     }
+    let start = given;
     let (Some(head), Some(current), Some(objects)) =
         (search.word(start, 0), search.word(start, 8), search.word(start, 16))
     else {

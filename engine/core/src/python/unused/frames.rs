@@ -78,11 +78,10 @@ pub(super) fn of_generator(search: &mut Search<'_, '_>, at: u64, known: &Type, b
     let offset = known.basic.checked_sub(release.locals()).filter(|_| release.minor >= 11);
     let Some(frame) = offset.and_then(|offset| at.checked_add(offset)) else { return };
     search.add(behind, end);
-    // `gi_frame_state` stands before `gi_iframe`. Negative: it was created, or is suspended.
-    // It and other bytes make a word.
+    // `gi_frame_state` stands before `gi_iframe`. It and other bytes make a word.
     let Some(flags) = search.word(frame.saturating_sub(8), 0) else { return };
     search.add(frame - 8, frame);
-    if ((flags >> 24) as i8) < 0 {
+    if release.waits((flags >> 24) as u8) {
         above_top(search, frame);
     }
 }

@@ -1,12 +1,13 @@
 //! Objects above 512 bytes. They lie in blocks of malloc.
 //!
-//! The collector's lists lead to those that it tracks. It tracks no str, bytes, int and code. These are found among
-//! glibc's chunks: the second word of the block is a built-in type, and the size that the object says is that of the block.
+//! The collector's lists lead to those that it tracks. It tracks no str, bytes, int and code, and no dictionary without
+//! containers. These are found among glibc's chunks: a built-in type has its place in the block, and the size that the object
+//! says is that of the block. With PYTHONMALLOC=malloc all objects lie there.
 
 use super::objects;
 use super::search::{Search, MAPPED};
 use crate::control::Control;
-use crate::python::census::{self, Found};
+use crate::python::census::{self, Found, HOOK, HOOK_BEHIND};
 use crate::python::links::LINKS;
 use crate::python::types::Kind;
 
@@ -79,15 +80,28 @@ fn untracked(search: &mut Search<'_, '_>, (start, end): (u64, u64), control: &Co
 
 /// Returns the object in a block if it is of a built-in type that the collector does not track.
 fn large(search: &mut Search<'_, '_>, block: u64, end: u64, mapped: bool) -> Option<Found> {
-    let at = search.given(block)?;
-    let kind = search.word(at, 8).filter(|&kind| search.is_inside(kind))?;
-    let known = search.builtin(kind).filter(|known| !known.gc)?;
-    if !matches!(known.kind, Kind::Str | Kind::Int | Kind::Code) && !objects::is_bytes(&known) {
-        return None;
-    }
+    let given = search.given(block)?;
+    let before = [0, LINKS].into_iter().find(|&before| is_untracked(search, given, before))?;
+    let at = given.checked_add(before)?;
     let release = search.process.release;
     let Search { types, words, .. } = search;
-    let object = census::object_at(types, words, release, (at, 0), end.checked_sub(at)?)?;
-    let left = end - at - object.inside;
+    let object = census::object_at(types, words, release, (at, before), end.checked_sub(at)?)?;
+    let hooks = (given - block) / HOOK * HOOK_BEHIND;
+    let left = (end - at - object.inside).saturating_sub(hooks);
     (left < if mapped { MOST_LEFT_MAPPED } else { MOST_LEFT }).then_some(object)
+}
+
+/// Returns whether an object of such a type may lie so many bytes behind `given`. A dictionary without containers has links
+/// of the collector, and is in no list (until 3.13).
+fn is_untracked(search: &mut Search<'_, '_>, given: u64, before: u64) -> bool {
+    let at = given.saturating_add(before);
+    let Some(kind) = search.word(at, 8).filter(|&kind| search.is_inside(kind)) else { return false };
+    match search.builtin(kind) {
+        Some(known) if before == 0 => {
+            let plain = matches!(known.kind, Kind::Str | Kind::Int | Kind::Code) || objects::is_bytes(&known);
+            plain && !known.gc
+        }
+        Some(known) => known.gc && known.kind == Kind::Dict && search.word(given, 0) == Some(0),
+        None => false,
+    }
 }

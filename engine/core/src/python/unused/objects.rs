@@ -30,9 +30,12 @@ const CODE_ID: (u64, u64) = (184, 192);
 /// `PyCodeObject.co_cell2arg` and `co_opcache_map` (3.9, 3.10, Include/cpython/code.h), and the size of the structure.
 const CODE_NUMBERS: [u64; 2] = [96, 152];
 const OLD_CODE: u64 = 176;
-/// `PyModuleObject.md_def` and `md_state` (Objects/moduleobject.c), and `PyModuleDef.m_size` (Include/moduleobject.h).
+/// `PyModuleObject.md_def` and `md_state` (Objects/moduleobject.c), and `PyModuleDef.m_size` (Include/moduleobject.h). Since
+/// 3.15 the module has the state in the place of its definition, and says the size itself, as far behind its beginning
+/// (`md_state_size`, Include/internal/pycore_moduleobject.h).
 const DEFINITION: u64 = 24;
 const STATE: u64 = 32;
+const STATE_315: u64 = 24;
 const STATE_SIZE: u64 = 56;
 /// An entry of a set: the key and its hash.
 const SET_ENTRY: u64 = 16;
@@ -80,6 +83,8 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
             buffer(search, at, &known);
             members(search, at, end);
         }
+        // Since 3.15 a bytearray has its bytes in a bytes object, which is looked at alone.
+        Kind::Bytearray if search.process.release.minor >= 15 => {}
         Kind::Bytearray | Kind::Array => buffer(search, at, &known),
         // `func_version` is the last member of PyFunctionObject (Include/cpython/funcobject.h) and has 32 bits. What was in the
         // other half of the word is left.
@@ -271,10 +276,14 @@ fn is_format(search: &mut Search<'_, '_>, block: (u64, u64)) -> bool {
 /// The rest of the block behind the state of a module in C, of which its definition says the size. A module without a state has
 /// such a block, too: it marks that the module was executed (`PyModule_ExecDef`, Objects/moduleobject.c). Nobody writes there.
 fn state(search: &mut Search<'_, '_>, at: u64) {
-    let Some(definition) = search.word(at, DEFINITION).filter(|&definition| definition != 0) else { return };
-    let Some((start, end)) = search.word(at, STATE).and_then(|start| search.block(start)) else { return };
+    let (place, definition) = match search.process.release.minor {
+        15.. => (STATE_315, Some(at)),
+        _ => (STATE, search.word(at, DEFINITION).filter(|&definition| definition != 0)),
+    };
+    let Some((start, end)) = search.word(at, place).and_then(|start| search.block(start)) else { return };
     // A negative size says that the module has no state, and cannot be made twice.
-    let Some(size) = search.word(definition, STATE_SIZE).filter(|&size| size <= end - start) else { return };
+    let size = definition.and_then(|definition| search.word(definition, STATE_SIZE));
+    let Some(size) = size.filter(|&size| size <= end - start) else { return };
     search.add((start + size).next_multiple_of(8), end);
 }
 

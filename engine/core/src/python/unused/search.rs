@@ -4,7 +4,7 @@ use crate::blocks::slot_blocks::Blocks;
 use crate::blocks::slots::Slots;
 use crate::cached_reader::CachedReader;
 use crate::image::Image;
-use crate::python::census::given;
+use crate::python::census::{given, is_hook, HOOK, MOST_HOOKS};
 use crate::python::links::Links;
 use crate::python::sizes::Reader;
 use crate::python::types::{Type, Types};
@@ -124,12 +124,28 @@ impl<'a, 'p> Search<'a, 'p> {
         Reader { words: &mut self.words, release: self.process.release }.size(at, kind).map(|size| size.outside)
     }
 
-    /// Returns the block in use that begins at the address: its start and end. None where no allocator tells.
+    /// Returns the block in use that the interpreter knows by the address: where its own part begins, and the end. None where
+    /// no allocator tells.
+    ///
+    /// With debug hooks the block begins before the address (see [`given`]).
+    pub(super) fn block(&mut self, start: u64) -> Option<(u64, u64)> {
+        let mut first = start;
+        for _ in 0..=MOST_HOOKS {
+            if let Some((_, end)) = self.block_from(first) {
+                return (self.given(first)? == start).then_some((start, end));
+            }
+            first = first.checked_sub(HOOK)?;
+            self.word(first, 8).filter(|&word| is_hook(word))?;
+        }
+        None
+    }
+
+    /// Returns the block in use that begins at the address: its start and end.
     ///
     /// glibc's header stands before a block: its size with three flags, of which the lowest says whether the chunk before
     /// it is in use (malloc/malloc.c). Behind the last chunk of a stretch is the header of what is free at the top. A mapped
     /// chunk is a stretch of its own.
-    pub(super) fn block(&mut self, start: u64) -> Option<(u64, u64)> {
+    fn block_from(&mut self, start: u64) -> Option<(u64, u64)> {
         if let Some(block) = self.blocks.at(start) {
             return Some(block).filter(|block| block.0 == start);
         }
@@ -191,6 +207,32 @@ impl Nodes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::{Segment, Source};
+
+    const BASE: u64 = 0x10000;
+
+    /// glibc's chunks of 64 bytes each, all in use, and words in them: (address, value).
+    fn chunks(words: &[(u64, u64)]) -> Image {
+        let mut bytes = vec![0u8; 0x400];
+        let mut put = |at: u64, value: u64| bytes[at as usize..at as usize + 8].copy_from_slice(&value.to_le_bytes());
+        (0..0x400).step_by(64).for_each(|at| put(at + 8, 64 | 1));
+        words.iter().for_each(|&(at, value)| put(at, value));
+        let source = Source::Bytes(bytes.into());
+        Image::new(&[], vec![Segment { start: BASE, end: BASE + 0x400, source }]).unwrap()
+    }
+
+    #[test]
+    fn a_block_with_hooks_begins_behind_them() {
+        const HOOKED: u64 = u64::from_le_bytes(*b"m\xfd\xfd\xfd\xfd\xfd\xfd\xfd");
+        // The first block has none, the second has one, and the third has two.
+        let image = chunks(&[(0x58, HOOKED), (0x98, HOOKED), (0xa8, HOOKED)]);
+        let parts = [(BASE, BASE + 0x400)];
+        let process = Process { chunks: &parts, ..Process::of(Release { minor: 13 }) };
+        let mut search = Search::new(&image, &process);
+        let found: Vec<u64> = (0x10..0xd0).step_by(8).filter(|&at| search.block(BASE + at).is_some()).collect();
+        assert_eq!(found, [0x10, 0x60, 0xb0]);
+        assert_eq!(search.block(BASE + 0x60), Some((BASE + 0x60, BASE + 0x88)));
+    }
 
     #[test]
     fn nodes_are_found_in_any_order() {
