@@ -13,7 +13,7 @@ from dmods.base.ranges import Ranges
 from dmods.command import find_command
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
-from dmods.heap.process_heap import find_heap
+from dmods.heap.heap import find_heap
 from dmods.heap.roots import live_memory
 from dmods.modules import elf
 from dmods.process import signals
