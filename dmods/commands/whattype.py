@@ -187,7 +187,7 @@ COMMAND = Command(
         "are shown. Without debug information, the block's vtable or its holder may show the type, as for `types`."
     ),
     run=run,
-    tables=(TYPE, OBJECT, POOL),
+    tables=(replace(TYPE, when="where the address is in no object of a pool"), OBJECT, POOL),
     arguments=(Argument("address", metavar="ADDR", help="an address in a block"),),
     examples=(("whattype 0x55d0c8a012a0", "which struct or class the block there is"),),
 )

@@ -95,8 +95,8 @@ class Crash:
     """The end of the process or kernel, as facts. ``frames`` are lines of its stack, innermost first.
 
     ``sentence`` says in one line how it ended. ``alive``: it was alive when it was dumped. ``places`` are the frames
-    without addresses, for other machines (dmods/triage/places.py). The first ``runtime_frames`` lines are those of a
-    runtime, above what the program called: the terminal leaves them out.
+    without addresses, for other machines (dmods/triage/portable_frames.py). The first ``runtime_frames`` lines are
+    those of a runtime, above what the program called: the terminal leaves them out.
     """
 
     sentence: str

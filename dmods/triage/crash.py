@@ -14,7 +14,7 @@ from dmods.process.unwind import Frame
 from dmods.triage.answer import Crash, Line
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.names import first_own
-from dmods.triage.places import places
+from dmods.triage.portable_frames import places
 from dmods.triage.python_line import gil_line, python_line
 
 MOST_FRAMES = 40

@@ -19,9 +19,9 @@ from drgnext.expressions import value_of_variable
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.callers import KernelCallers
 from drgnext.kernel.slabs.leaks import EVIDENCE, kernel_leaks, marks_large
+from drgnext.kernel.slabs.locate import Places
 from drgnext.kernel.slabs.objects import FREE_NAMES, LEAKED, OWN, PLAIN, SET_ASIDE, UNSURE, Object, SlabObjects
 from drgnext.kernel.slabs.percpu_symbols import PerCpuSymbols, PerCpuVariable
-from drgnext.kernel.slabs.places import Places
 from drgnext.kernel.slabs.tracks import Tracks
 
 _OBJECT = Schema(

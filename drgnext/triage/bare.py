@@ -12,7 +12,7 @@ from drgnext.kernel.crash.klog import read_panic_log
 from drgnext.kernel.crash.oom import oom_lines
 from drgnext.kernel.crash.outcome import SENTENCES, has_died
 from drgnext.triage.deaths import kind_of, was_asked
-from drgnext.triage.places import kernel_place
+from drgnext.triage.portable_frames import kernel_place
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel

@@ -16,7 +16,7 @@ from drgnext.kernel.pages.kinds import BUCKETS, KERNEL, KINDS
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.triage.facts import KernelFacts
 from drgnext.triage.identity import kernel_identity, kernel_trust
-from drgnext.triage.places import kernel_places
+from drgnext.triage.portable_frames import kernel_places
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel

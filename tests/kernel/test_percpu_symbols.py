@@ -8,8 +8,8 @@ import pytest
 
 from dmods.errors import UsageError
 from drgnext.commands._slabs import address_asked
+from drgnext.kernel.slabs.locate import Places
 from drgnext.kernel.slabs.objects import slab_objects
-from drgnext.kernel.slabs.places import Places
 from fixtures import answers, kernel
 from tests.kernel import crashed
 from tests.kernel.memory import open_kernel

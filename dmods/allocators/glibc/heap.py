@@ -105,7 +105,7 @@ class GlibcHeap(State):
 
     def arena_of(self, address: int) -> Optional[int]:
         """Return the number of the arena whose ``malloc_state`` or memory contains the address, or None."""
-        from dmods.allocators.glibc.places import arena_of
+        from dmods.allocators.glibc.locate import arena_of
 
         return arena_of(self, address)
 
@@ -142,7 +142,7 @@ class GlibcHeap(State):
 
     def place(self, describer: Describer, address: int) -> Optional[Place]:
         """Return what an address is that is in no block."""
-        from dmods.allocators.glibc.places import place
+        from dmods.allocators.glibc.locate import place
 
         return place(self, describer, address)
 

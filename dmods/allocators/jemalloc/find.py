@@ -70,7 +70,7 @@ class Jemalloc:
 
 
 @dataclass
-class Found:
+class FoundJemallocs:
     """The jemallocs of a process. `notes` say what is there and could not be read."""
 
     all: list[Jemalloc] = field(default_factory=list)
@@ -78,9 +78,9 @@ class Found:
 
 
 @cached
-def find_jemallocs(target: Target) -> Found:
+def find_jemallocs(target: Target) -> FoundJemallocs:
     """Return every jemalloc of the process, searched once for each state of it."""
-    found = Found()
+    found = FoundJemallocs()
     words = Words(target.image(), target.arch.word)
     if words.size != 8:
         return found

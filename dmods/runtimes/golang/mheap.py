@@ -92,7 +92,7 @@ class GoHeap:
         return self.sweepgen is not None and (span.sweepgen - self.sweepgen) & 0xFFFFFFFF in (0xFFFFFFFE, 1)
 
 
-class Found(NamedTuple):
+class FoundMheap(NamedTuple):
     """The heap, or the check that failed. Both None: there is no Go."""
 
     heap: Optional[GoHeap]
@@ -100,11 +100,11 @@ class Found(NamedTuple):
 
 
 @cached
-def find_mheap(target: Target) -> Found:
+def find_mheap(target: Target) -> FoundMheap:
     """Return the heap of the Go runtime in the process. Of several runtimes the one with most spans."""
     modules = go_modules(target)
     if not modules:
-        return Found(None, None)
+        return FoundMheap(None, None)
     words = Words(target.image(), target.arch.word)
     refusal = "runtime.mheap_ is not found: no list in the program's variables holds spans"
     best: Optional[GoHeap] = None
@@ -119,7 +119,7 @@ def find_mheap(target: Target) -> Found:
             refusal = f"the list of spans at {place:#x} is not read: {wrong}"
             continue
         best = _read(words, layout, place, elements)
-    return Found(best, None if best is not None else f"Go's heap: {refusal}")
+    return FoundMheap(best, None if best is not None else f"Go's heap: {refusal}")
 
 
 # -- the list of spans ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _STEP = 1 << 20
 
 
-class Found:
+class FoundPython:
     """The result of a search for CPython: the interpreters, or why they were not found although its data is there."""
 
     def __init__(self, python: Optional[Python] = None, refusal: Optional[str] = None, *, started: bool = True) -> None:
@@ -25,23 +25,23 @@ class Found:
 
 
 @cached
-def find_python(target: Target) -> Found:
+def find_python(target: Target) -> FoundPython:
     """Return the CPython of the process."""
     if target.arch.word != 8 or not target.arch.little_endian:
-        return Found()
+        return FoundPython()
     symbol = target.lookup("_PyRuntime")
     at = symbol.address if symbol is not None else _cookie(target)
     if at is None:
-        return Found(refusal=_without_file(target))
+        return FoundPython(refusal=_without_file(target))
     from dmods.runtimes.python.layout import NotStarted, Refused
     from dmods.runtimes.python.runtime import open_python
 
     try:
-        return Found(open_python(target, at))
+        return FoundPython(open_python(target, at))
     except NotStarted as idle:
-        return Found(refusal=str(idle), started=False)
+        return FoundPython(refusal=str(idle), started=False)
     except Refused as refused:
-        return Found(refusal=str(refused))
+        return FoundPython(refusal=str(refused))
 
 
 def _without_file(target: Target) -> Optional[str]:

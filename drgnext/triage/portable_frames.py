@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dmods.triage.places import Place
+from dmods.triage.portable_frames import Place
 
 # Functions that say that the kernel dies, and not why.
 _DYING = (
