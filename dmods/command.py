@@ -88,7 +88,7 @@ class Command:
     def statuses(self) -> dict[int, str]:
         """Return the exit statuses of the command, with their meanings."""
         found = {0: "done", 1: "something cannot be done", 2: "wrong command line"}
-        fails = next((name for each in self.arguments for name in each.names if name.startswith("--fail-on-")), None)
+        fails = next((name for each in self.arguments for name in each.names if name[2:].startswith("fail-on-")), None)
         if fails is not None:
             found[3] = f"something was found ({fails})"
         if self.verdict:

@@ -1,1 +1,1 @@
-"""What measures dmods, tries it, and writes pages of docs from that: scripts/bench, soak, matrix and oracles."""
+"""The tools that measure dmods, try it, and write pages of docs from that: scripts/bench, soak, matrix and oracles."""
