@@ -55,7 +55,7 @@ def test_offsets_are_those_of_the_headers() -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"head": (0x031000F0, 0)}, "CPython 3.16.0: dmods reads 3.9 to 3.15"),
+        ({"head": (0x031000F0, 0)}, r"CPython 3\.16\.0: dmods reads 3\.9 to 3\.15"),
         ({"head": (0x030F02F0, 1)}, "free-threaded"),
         ({"dict": (48, 24, 40)}, "ma_keys of a dict is at 24, not at 32"),
         ({"class": (944, 880)}, "ht_cached_keys of a class is at 880, not at 888"),
