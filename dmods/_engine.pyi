@@ -610,9 +610,9 @@ class HeapBuilder:
 
     def follow(
         self, head: int, to_user: bool, protected: bool, least: int, most: int
-    ) -> tuple[int, int, Optional[tuple[str, int]], list[int]]:
+    ) -> tuple[int, int, Optional[tuple[str, int]]]:
         """Set the chunks of a free list free, of sizes ``least`` to ``most``. Return (chunks, chunk bytes, problem and
-        where, []).
+        where).
 
         ``to_user``: links point to what malloc returned (tcache), else to headers (fastbins). ``protected``:
         safe-linking.
@@ -654,8 +654,8 @@ class Index:
 
     def follow(
         self, head: int, to_user: bool, protected: bool, least: int, most: int
-    ) -> tuple[int, int, Optional[tuple[str, int]], list[int]]:
-        """Return what ``HeapBuilder.follow`` does, with the addresses of the blocks on the list."""
+    ) -> tuple[Optional[tuple[str, int]], list[int]]:
+        """Return (problem and where, block addresses) of a free list: see ``HeapBuilder.follow``."""
 
     def bins(
         self, bins: list[tuple[int, int, int, int, bool]], progress: Progress = None
@@ -716,7 +716,7 @@ class Index:
         may have a tag above the 47 or 48 bits of the address. ``dead`` is memory inside blocks that holds none of
         these. Every block reached is then read once more.
 
-        Raises RuntimeError if it has been marked.
+        Raises RuntimeError if it has been marked. An exception of ``progress``, or Ctrl-C, leaves it unmarked.
         """
 
 class Marks:
@@ -733,7 +733,7 @@ class Marks:
     totals: tuple[int, int, int, int]  # direct leaks, their usable bytes, indirect leaks, their usable bytes
 
     def more(self, values: list[int], progress: Progress = None) -> Marks:
-        """Return the marks with what further values lead to."""
+        """Return the marks with what further values lead to. An exception leaves the index unmarked."""
 
     def reached_without(
         self,

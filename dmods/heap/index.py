@@ -50,12 +50,8 @@ class Index:
 
     def __init__(self, start: Start, lost: Sequence[Lost] = ()) -> None:
         clock = Clock()
-        self.survey, self.follow, self.collector, self.unused = (
-            start.survey,
-            start.follow,
-            start.collector,
-            start.unused,
-        )
+        self.survey, self.follow = start.survey, start.follow
+        self.collector, self.unused = start.collector, start.unused
         self.target: Target = start.survey.target
         self.records: Records = start.survey.records
         self.owned: Ranges = start.survey.owned

@@ -118,15 +118,15 @@ def follow(words: Words, index: Index, arenas: Sequence[Arena], progress: Progre
     asked: list[tuple[int, int, int, int, bool]] = []
     which: list[tuple[int, int]] = []
     for number, arena in enumerate(arenas):
-        for bin in range(UNSORTED, COUNT) if not arena.blank else ():
-            head = arena.bins + (bin - 2) * 2 * words.size  # bin_at
-            asked.append((head, number, *ranges[bin], bin >= FIRST_LARGE))
-            which.append((number, bin))
+        for place in range(UNSORTED, COUNT) if not arena.blank else ():
+            head = arena.bins + (place - 2) * 2 * words.size  # bin_at
+            asked.append((head, number, *ranges[place], place >= FIRST_LARGE))
+            which.append((number, place))
     held, out.problem_count, problems = index.bins(asked, progress)
-    for (number, bin), (count, size) in zip(which, held):
+    for (number, place), (count, size) in zip(which, held):
         out.count[number] = out.count.get(number, 0) + count
         out.size[number] = out.size.get(number, 0) + size
-        out.bins.append(Bin(number, bin, *ranges[bin], count, size))
+        out.bins.append(Bin(number, place, *ranges[place], count, size))
     for at, fault, address, value in problems:
         name = "free chunks" if fault == "unlisted" else out.bins[at].name
         out.problems.append(Problem(out.bins[at].arena, name, address, WHAT[fault].format(value=value), fault, value))

@@ -261,7 +261,7 @@ def release(words: Words, builder: HeapBuilder, arenas: Sequence[Arena], where: 
     damaged: list[FreeList] = []
     caches.protected = is_protected(words, builder, caches.lists)
     for free in caches.lists:
-        count, size, problem, _ = builder.follow(free.head, free.to_user, caches.protected, free.least, free.most)
+        count, size, problem = builder.follow(free.head, free.to_user, caches.protected, free.least, free.most)
         caches.found[free.name] = count
         owner = caches.owners.get(free.name)
         if owner is None:
@@ -320,8 +320,8 @@ def _release_orphans(words: Words, builder: HeapBuilder, caches: Caches, damaged
 def list_holding(index: Index, caches: Caches, address: int) -> Optional[FreeList]:
     """Return the list that a free block is on; None for a block in the arena's bins."""
     for free in caches.lists:
-        found = index.follow(free.head, free.to_user, caches.protected, free.least, free.most)
-        if address in found[3]:
+        _problem, blocks = index.follow(free.head, free.to_user, caches.protected, free.least, free.most)
+        if address in blocks:
             return free
     return None
 
@@ -332,7 +332,7 @@ def cached_by_arena(words: Words, index: Index, caches: Caches) -> dict[int, tup
     for free in caches.lists:
         if not free.to_user:
             continue
-        for address in index.follow(free.head, True, caches.protected, free.least, free.most)[3]:
+        for address in index.follow(free.head, True, caches.protected, free.least, free.most)[1]:
             block = index.find(address)
             if block is not None:
                 size, count = out.get(block.arena, (0, 0))

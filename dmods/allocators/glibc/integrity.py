@@ -114,8 +114,8 @@ def _bad_link(heap: State, free: FreeList, where: int, what: str) -> _BadLink:
     """Return the link through which a list left the chunks that belong on it. ``where`` and ``what`` end the list."""
     caches = heap.caches
     user = _user(heap, free, where)
-    found = heap.process.engine.follow(free.head, free.to_user, caches.protected, free.least, free.most)
-    problem, blocks = found[2:]
+    follow = heap.process.engine.follow
+    problem, blocks = follow(free.head, free.to_user, caches.protected, free.least, free.most)
     before: dict[int, Optional[int]] = {}
     previous: Optional[int] = None
     for block in blocks:

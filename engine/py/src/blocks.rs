@@ -1,8 +1,9 @@
 //! The blocks that all stages of a heap look at, and the rows that several of them give.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use dmods_engine::allocators::glibc::lists::{Followed, Problem};
+use dmods_engine::allocators::glibc::lists::Problem;
 use dmods_engine::blocks::model::Heap;
 use dmods_engine::blocks::runs::Kind;
 use dmods_engine::image::Image;
@@ -14,21 +15,23 @@ use crate::heap_rows::report_dict;
 /// The tables of a heap. Each stage shows what can be asked at that stage.
 pub struct Blocks {
     heap: Mutex<Box<dyn Heap>>,
+    /// Whether the index is marked. A marking that is stopped leaves none.
+    pub is_marked: AtomicBool,
     /// The memory that it was read from.
     pub image: Arc<Image>,
     /// How many bytes the runs have.
     pub bytes: u64,
 }
 
-/// What a free list holds: chunks, their bytes, the problem and where, and the addresses of the blocks.
-pub type FollowedRow = (u64, u64, Option<(&'static str, u64)>, Vec<u64>);
 /// (start, end, kind, arena number, usable).
 pub type RunRow = (u64, u64, u8, u32, u64);
+/// What is wrong with a free list, and where.
+pub type ProblemRow = Option<(&'static str, u64)>;
 
 impl Blocks {
     /// Keeps a heap with its memory.
     pub fn new(heap: Box<dyn Heap>, image: Arc<Image>, bytes: u64) -> Arc<Blocks> {
-        Arc::new(Blocks { heap: Mutex::new(heap), image, bytes })
+        Arc::new(Blocks { heap: Mutex::new(heap), is_marked: AtomicBool::new(false), image, bytes })
     }
 
     /// Returns the tables.
@@ -54,9 +57,9 @@ impl Blocks {
     }
 }
 
-/// Returns the row of a free list.
-pub fn followed_row(Followed { count, bytes, problem, blocks }: Followed) -> FollowedRow {
-    let problem = problem.map(|(problem, at)| {
+/// Returns what is wrong with a free list, and where.
+pub fn problem_row(problem: Option<(Problem, u64)>) -> ProblemRow {
+    problem.map(|(problem, at)| {
         let name = match problem {
             Problem::NotAChunk => "not a chunk",
             Problem::WrongSize => "a chunk of another size",
@@ -64,6 +67,5 @@ pub fn followed_row(Followed { count, bytes, problem, blocks }: Followed) -> Fol
             Problem::Missing => "not in the dump",
         };
         (name, at)
-    });
-    (count, bytes, problem, blocks)
+    })
 }

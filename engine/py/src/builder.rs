@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::address::{plain, Address, Ranges};
-use crate::blocks::{followed_row, Blocks, FollowedRow};
+use crate::blocks::{problem_row, Blocks, ProblemRow};
 use crate::heap_rows::Block;
 use crate::image::Image;
 use crate::index::Index;
@@ -112,10 +112,10 @@ impl HeapBuilder {
         protected: bool,
         least: u64,
         most: u64,
-    ) -> PyResult<FollowedRow> {
+    ) -> PyResult<(u64, u64, ProblemRow)> {
         let (blocks, list) = (self.blocks()?, List { head: head.0, to_user, protected, least, most });
         let found = py.detach(|| lists::follow(&mut **blocks.lock(), &blocks.image, list, true, false));
-        Ok(followed_row(found))
+        Ok((found.count, found.bytes, problem_row(found.problem)))
     }
 
     #[pyo3(signature = (to_user, protected, least, most, key))]

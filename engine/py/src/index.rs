@@ -1,6 +1,6 @@
 //! The second stage of a heap: all blocks, of which some are free. Nothing is known of leaks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use dmods_engine::allocators::glibc::bins::{self, Bin};
@@ -13,7 +13,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::address::{self, plain, Address, Ranges};
-use crate::blocks::{followed_row, Blocks, FollowedRow, RunRow};
+use crate::blocks::{problem_row, Blocks, ProblemRow, RunRow};
 use crate::heap_rows::{bin_fault, state, Block};
 use crate::marks::Marks;
 use crate::watch::{bytes_in, watched, watched_over};
@@ -22,7 +22,6 @@ use crate::watch::{bytes_in, watched, watched_over};
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Index {
     blocks: Arc<Blocks>,
-    is_marked: AtomicBool,
 }
 
 type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
@@ -30,7 +29,7 @@ type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
 impl Index {
     /// Makes the index of blocks that are read.
     pub fn new(blocks: Arc<Blocks>) -> Index {
-        Index { blocks, is_marked: AtomicBool::new(false) }
+        Index { blocks }
     }
 }
 
@@ -77,10 +76,10 @@ impl Index {
         protected: bool,
         least: u64,
         most: u64,
-    ) -> FollowedRow {
+    ) -> (ProblemRow, Vec<u64>) {
         let list = List { head: head.0, to_user, protected, least, most };
         let found = py.detach(|| lists::follow(&mut **self.blocks.lock(), &self.blocks.image, list, false, true));
-        followed_row(found)
+        (problem_row(found.problem), found.blocks)
     }
 
     #[pyo3(signature = (bins, progress=None))]
@@ -167,7 +166,7 @@ impl Index {
         dead: Ranges,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Marks> {
-        if self.is_marked.swap(true, Ordering::Relaxed) {
+        if self.blocks.is_marked.swap(true, Ordering::Relaxed) {
             return Err(PyRuntimeError::new_err("an index is marked once"));
         }
         let (ranges, mut dead) = (plain(ranges), plain(dead));
@@ -181,7 +180,7 @@ impl Index {
             self.blocks.lock().mark(&self.blocks.image, roots, control)
         });
         if marked.is_err() {
-            self.is_marked.store(false, Ordering::Relaxed);
+            self.blocks.is_marked.store(false, Ordering::Relaxed);
         }
         Ok(Marks::new(self.blocks.clone(), marked?))
     }

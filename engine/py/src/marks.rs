@@ -99,7 +99,11 @@ impl Marks {
         self.is_spent.store(true, Ordering::Relaxed);
         let more = watched_over(py, blocks.bytes, progress.as_ref(), |control| {
             blocks.lock().mark_more(&blocks.image, &values, control)
-        })?;
+        });
+        if more.is_err() {
+            blocks.is_marked.store(false, Ordering::Relaxed);
+        }
+        let more = more?;
         let (candidates, reached) = (self.marked.candidates + more.candidates, self.marked.reached + more.reached);
         let marked = Marked { candidates, reached, totals: more.totals, ..self.marked.clone() };
         Ok(Marks::new(blocks.clone(), marked))

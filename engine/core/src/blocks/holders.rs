@@ -39,13 +39,8 @@ pub fn reached_without<I: Index, const P: usize>(
 ) -> Result<Vec<bool>, Stopped> {
     let unmarked: Vec<(usize, u64)> =
         tables.regions.iter().map(Region::unmarked).enumerate().filter(|&(_, mask)| mask != 0).collect();
-    let Tables { regions, free, .. } = tables;
-    for (region, free) in regions.iter_mut().zip(free.iter()) {
-        set_marks(region, region.start & !free, false);
-    }
-    for &granule in closed.iter().chain([&barrier]) {
-        tables.regions[granule / REGION].mark(granule % REGION);
-    }
+    unmark(tables, closed);
+    tables.regions[barrier / REGION].mark(barrier % REGION);
     let open = |granule: &usize| *granule != barrier && closed.binary_search(granule).is_err();
     let goals = asked.iter().copied().filter(open).collect();
     let finished = mark(tables, image, sources, goals, control);
@@ -58,6 +53,17 @@ pub fn reached_without<I: Index, const P: usize>(
         set_marks(&mut tables.regions[region], mask, false);
     }
     finished.map(|()| found)
+}
+
+/// Takes the marks of all blocks in use away, but for those of `closed`: what nothing has marked yet.
+pub fn unmark<I: Index, const P: usize>(tables: &mut Tables<I, P>, closed: &[usize]) {
+    let Tables { regions, free, .. } = tables;
+    for (region, free) in regions.iter_mut().zip(free.iter()) {
+        set_marks(region, region.start & !free, false);
+    }
+    for &granule in closed {
+        regions[granule / REGION].mark(granule % REGION);
+    }
 }
 
 fn mark<I: Index, const P: usize>(

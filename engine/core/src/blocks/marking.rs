@@ -64,9 +64,11 @@ pub trait Marking: Send + Sync {
     /// Makes the blocks that the values lead to the allocator's own: neither leaked nor followed. With `closure`, also
     /// what those blocks lead to. Call it before anything else is marked. Returns how many blocks became the allocator's.
     fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped>;
-    /// Marks what the roots lead to, and finds the leaks. Call it once.
+    /// Marks what the roots lead to, and finds the leaks. It begins anew: what was marked before does not count. If it is
+    /// stopped, nothing is marked.
     fn mark(&mut self, image: &Image, roots: Roots, control: &Control) -> Result<Marked, Stopped>;
-    /// Marks what further values lead to, and finds the leaks again. Returns the counts of these values alone.
+    /// Marks what further values lead to, and finds the leaks again. Returns the counts of these values alone. If it is
+    /// stopped, nothing is marked any more.
     fn mark_more(&mut self, image: &Image, values: &[u64], control: &Control) -> Result<Marked, Stopped>;
     /// Says for each of `asked` whether a path that avoids the block at `barrier` leads to the block that holds this address. Paths begin
     /// at the roots. If the block at `barrier` is leaked, they begin at the direct leaks instead. All false if no block is there.
@@ -84,12 +86,34 @@ pub trait Marking: Send + Sync {
 
 /// The steps of marking.
 impl<I: Index, const P: usize> Indexed<I, P> {
-    /// From now on until [`Self::reveal_ends`], words that are a block's end are no pointers.
-    fn hide_ends(&mut self) {
+    fn mark_all(&mut self, image: &Image, roots: Roots, control: &Control) -> Result<Marked, Stopped> {
+        self.odd = roots.odd;
+        self.ends = roots.ends_last.then(|| ends::hide(&mut self.tables));
+        let (mut candidates, mut reached) = self.mark_from(image, roots.ranges, roots.values, control)?;
+        let mut by_vectors = Vec::new();
+        for &value in roots.vectors {
+            let (met, alone) = self.mark_from(image, &[], &[value], control)?;
+            candidates += met;
+            reached += alone;
+            if alone > 0 {
+                by_vectors.push((value, alone));
+            }
+        }
+        let (by_ends, beside_ends) = self.reveal_ends(control)?;
+        reached += (by_ends.len() + beside_ends.len()) as u64;
+        let totals = self.find_leaks(image, control)?;
+        Ok(Marked { candidates, reached, by_vectors, by_ends, beside_ends, totals })
+    }
+
+    /// Makes the heap what it was before [`Marking::mark`]. A marking that was stopped has marked blocks whose pointers
+    /// were not followed: another one would pass by what they lead to.
+    fn unmark(&mut self) {
+        self.change();
+        self.leaks = None;
         if let Some(hidden) = self.ends.take() {
             ends::restore(&mut self.tables, &hidden);
         }
-        self.ends = Some(ends::hide(&mut self.tables));
+        holders::unmark(&mut self.tables, &self.own);
     }
 
     /// Marks what the words of the ranges and the values lead to. Returns (words that were candidates, blocks reached).
@@ -194,29 +218,16 @@ impl<I: Index, const P: usize> Marking for Indexed<I, P> {
     }
 
     fn mark(&mut self, image: &Image, roots: Roots, control: &Control) -> Result<Marked, Stopped> {
-        self.odd = roots.odd;
-        if roots.ends_last {
-            self.hide_ends();
+        if self.leaks.is_some() {
+            self.unmark();
         }
-        let (mut candidates, mut reached) = self.mark_from(image, roots.ranges, roots.values, control)?;
-        let mut by_vectors = Vec::new();
-        for &value in roots.vectors {
-            let (met, alone) = self.mark_from(image, &[], &[value], control)?;
-            candidates += met;
-            reached += alone;
-            if alone > 0 {
-                by_vectors.push((value, alone));
-            }
-        }
-        let (by_ends, beside_ends) = self.reveal_ends(control)?;
-        reached += (by_ends.len() + beside_ends.len()) as u64;
-        let totals = self.find_leaks(image, control)?;
-        Ok(Marked { candidates, reached, by_vectors, by_ends, beside_ends, totals })
+        self.mark_all(image, roots, control).inspect_err(|_| self.unmark())
     }
 
     fn mark_more(&mut self, image: &Image, values: &[u64], control: &Control) -> Result<Marked, Stopped> {
-        let (candidates, reached) = self.mark_from(image, &[], values, control)?;
-        let totals = self.find_leaks(image, control)?;
+        let marked = self.mark_from(image, &[], values, control);
+        let found = marked.and_then(|counts| Ok((counts, self.find_leaks(image, control)?)));
+        let ((candidates, reached), totals) = found.inspect_err(|_| self.unmark())?;
         Ok(Marked { candidates, reached, totals, ..Marked::default() })
     }
 

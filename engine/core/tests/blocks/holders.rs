@@ -1,8 +1,10 @@
-//! Which blocks are reachable without one block: the engine's answer against the model's.
+//! Which blocks are reachable without one block: the engine's answer against the model's. And a heap that is marked
+//! twice.
 
 use super::made::{Dice, Sizes, World};
 use super::plain::Plain;
-use super::reference::solve;
+use super::reference::{solve, unmarked};
+use dmods_engine::blocks::marking::Roots;
 use dmods_engine::blocks::model::State;
 use dmods_engine::Control;
 
@@ -50,4 +52,26 @@ fn paths_that_avoid_a_block() {
         assert_eq!(states(&*heap), before, "seed {seed}: the states have changed");
     }
     assert!(alive > 1000 && leaked > 1000 && cut > 100, "{alive} {leaked} {cut}");
+}
+
+/// A marking that nobody took the answer of leaves no trace in the next.
+#[test]
+fn marking_begins_anew() {
+    let mut reached = 0;
+    for seed in 0..600u64 {
+        let word = if seed % 2 == 0 { 8 } else { 4 };
+        let world = World::new(&mut Dice(81_000 + seed), word, Sizes::Small);
+        let (image, control) = (world.image(), Control::default());
+        let mut heap = unmarked(&world);
+        let ends_last = seed % 3 == 0;
+        let roots = Roots { ranges: &world.roots, values: &world.values, ends_last, ..Roots::default() };
+        let states = |heap: &dyn dmods_engine::blocks::model::Heap| heap.blocks(&ALL, 0, 100_000);
+        let first = heap.mark(&image, roots.clone(), &control).expect("marked");
+        let said = states(&*heap);
+        let again = heap.mark(&image, roots, &control).expect("marked");
+        assert_eq!(again.reached, first.reached, "seed {seed}");
+        assert_eq!(said, states(&*heap), "seed {seed}");
+        reached += first.reached;
+    }
+    assert!(reached > 1000, "{reached}");
 }

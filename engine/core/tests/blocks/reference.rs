@@ -34,12 +34,21 @@ pub fn solve(world: &World, threads: usize) -> Box<dyn Heap> {
     solve_so(world, threads, Way { part_bytes: WHOLE, wide: false })
 }
 
-pub fn solve_so(world: &World, threads: usize, way: Way) -> Box<dyn Heap> {
+/// Returns the heap of a world before marking.
+pub fn unmarked(world: &World) -> Box<dyn Heap> {
+    built(world, 1, Way { part_bytes: WHOLE, wide: false })
+}
+
+fn built(world: &World, threads: usize, way: Way) -> Box<dyn Heap> {
     let image = world.image();
-    let control = Control::default();
     let (runs, dead) = (world.runs.clone(), &world.dead[..]);
     let request = Request { image: &image, runs, dead, watch: &[], maps: &[], threads };
-    let mut heap = blocks::build_so(world.word, request, way, &control).expect("built");
+    blocks::build_so(world.word, request, way, &Control::default()).expect("built")
+}
+
+pub fn solve_so(world: &World, threads: usize, way: Way) -> Box<dyn Heap> {
+    let (image, control) = (world.image(), Control::default());
+    let mut heap = built(world, threads, way);
     let mut roots = world.roots.clone();
     for report in &heap.found().reports {
         roots.extend(report.gaps.iter().chain(&report.lost));

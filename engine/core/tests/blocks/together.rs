@@ -80,6 +80,11 @@ impl Graph {
         let request = Request { image: &image, runs: vec![run], dead: &[], watch: &[], maps: &[], threads };
         let mut heap = blocks::build(self.word, request, &control).expect("built");
         let roots = (ROOTS, ROOTS + self.roots.len() as u64 * self.word);
+        // A marking that was stopped leaves no trace: it has reached some blocks, and followed none of them.
+        let (values, stopped) = (self.addresses().0, Control::default());
+        stopped.cancel();
+        let some = Roots { ranges: &[roots], values: &values[..values.len() / 2], ..Roots::default() };
+        assert!(heap.mark(&image, some, &stopped).is_err());
         let marked = heap.mark(&image, Roots { ranges: &[roots], ..Roots::default() }, &control).expect("marked");
         (marked.reached, heap)
     }
